@@ -1,0 +1,132 @@
+"""Events to bytes and back: Avro single-object encoding (Avro 1.12 specification, "Single-object encoding").
+
+Owns which event class is written under which schema file; the files stand in `schemas/avro/`, one per version, never
+changed once released. A record with an unknown fingerprint is an error, never guessed.
+"""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
+
+import fastavro
+import msgspec
+from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
+
+from schemas.operations import ControlRecord, DeadLetter, ProcessReported
+from schemas.replies import ReplyRecord
+from schemas.requests import RequestAccepted
+from schemas.usage import UsageRecorded, UsageTotals
+
+Event = TypeVar("Event")
+
+_MAGIC = b"\xc3\x01"
+_HEADER_BYTES = 10
+
+SUBJECTS: Mapping[type, str] = {
+    RequestAccepted: "request_accepted",
+    ReplyRecord: "reply_record",
+    UsageRecorded: "usage_recorded",
+    UsageTotals: "usage_totals",
+    ControlRecord: "control_record",
+    ProcessReported: "process_reported",
+    DeadLetter: "dead_letter",
+}
+
+
+class Undecodable(ValueError):
+    """Bytes that are not an event of the expected kind; callers dead-letter them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """One released version of one subject."""
+
+    subject: str
+    version: int
+    text: str
+    parsed: Any
+    fingerprint: bytes
+    """CRC-64-AVRO of the canonical form, little-endian, 8 bytes."""
+
+
+@cache
+def released() -> Mapping[str, tuple[Schema, ...]]:
+    """Return all schema versions in the package by subject, oldest first."""
+    found: dict[str, list[Schema]] = {}
+    for file in resources.files("schemas.avro").iterdir():
+        if file.name.endswith(".avsc"):
+            subject, version = file.name.removesuffix(".avsc").rsplit(".v", 1)
+            found.setdefault(subject, []).append(_load(subject, int(version), file.read_text()))
+    return {
+        subject: tuple(sorted(schemas, key=lambda schema: schema.version))
+        for subject, schemas in found.items()
+    }
+
+
+def encode(event: object) -> bytes:
+    """Return the event under its newest schema.
+
+    Raises TypeError for a class that is no event, ValueError where a value does not fit its schema.
+    """
+    schema = _newest(type(event))
+    buffer = io.BytesIO()
+    buffer.write(_MAGIC + schema.fingerprint)
+    datum = msgspec.to_builtins(event, builtin_types=(bytes,))
+    fastavro.schemaless_writer(buffer, schema.parsed, datum)
+    return buffer.getvalue()
+
+
+def decode(value: bytes, kind: type[Event]) -> Event:
+    """Return the event that `value` holds, read by the newest schema of its kind.
+
+    Raises Undecodable where the framing, fingerprint or body is not one of ours.
+    """
+    newest = _newest(kind)
+    if value[:2] != _MAGIC:
+        raise Undecodable("not Avro single-object encoding (C3 01 missing)")
+    print_ = value[2:_HEADER_BYTES]
+    writer = newest if print_ == newest.fingerprint else _by_fingerprint(newest.subject, print_)
+    body = io.BytesIO(value)
+    body.seek(_HEADER_BYTES)
+    reader = None if writer is newest else newest.parsed
+    try:
+        datum = fastavro.schemaless_reader(body, writer.parsed, reader)
+        if body.tell() != len(value):
+            raise Undecodable(f"{len(value) - body.tell()} bytes left after {newest.subject}")
+        return msgspec.convert(datum, kind)
+    except Undecodable:
+        raise
+    except Exception as error:  # fastavro raises what its parser happens to hit
+        raise Undecodable(f"{newest.subject}: {error!r}") from error
+
+
+def _load(subject: str, version: int, text: str) -> Schema:
+    parsed = parse_schema(json.loads(text))
+    print_ = fingerprint(to_parsing_canonical_form(json.loads(text)), "CRC-64-AVRO")
+    return Schema(
+        subject=subject,
+        version=version,
+        text=text,
+        parsed=parsed,
+        fingerprint=bytes.fromhex(print_),
+    )
+
+
+@cache
+def _newest(kind: type) -> Schema:
+    subject = SUBJECTS.get(kind)
+    if subject is None:
+        raise TypeError(f"{kind.__name__} is not an event; add it to schemas.codec.SUBJECTS")
+    return released()[subject][-1]
+
+
+@cache
+def _by_fingerprint(subject: str, print_: bytes) -> Schema:
+    for schema in released()[subject]:
+        if schema.fingerprint == print_:
+            return schema
+    raise Undecodable(f"unknown schema fingerprint {print_.hex()} for {subject}")

@@ -1,0 +1,115 @@
+"""The fold: who counts in a reply, judged by log order alone (design rule 6.1).
+
+One pure function used by every reader: gateway, worker, audit, simulator. It owns acceptance and the end of a
+reply; it does not own text, usage or what a worker does next.
+
+Source: design section 6; the shape follows event-sourced aggregates (state, event -> state, verdict).
+"""
+
+from dataclasses import dataclass, field
+
+from schemas.replies import Closed, CloseReason, Delta, Start, Terminal
+from schemas.requests import Identity, Placement, ReplyHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What the first start carried (or the close, where there was none) and when it was appended."""
+
+    header: ReplyHeader
+    identity: Identity
+    placement: Placement
+    append_time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How the reply ended: by a counted terminal or by the first close, never both."""
+
+    terminal: Terminal | None
+    close_reason: CloseReason | None
+    append_time_ms: int
+    message: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplyFold:
+    """State of one reply after some prefix of its partition's log. Mutated by `apply` only."""
+
+    attempt: str | None = None
+    starts: int = 0
+    origin: Origin | None = None
+    accepted: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    """Accepted token ids by (segment, choice)."""
+    accepted_count: int = 0
+    cached_tokens: int | None = None
+    first_token_at_ms: int | None = None
+    end: End | None = None
+
+    def apply(self, fact: Start | Delta | Closed, append_time_ms: int) -> bool:
+        """Take the next fact of this reply in log order; return whether it counted.
+
+        A start counts until the end and makes its attempt current. A delta counts if its attempt is current
+        and its first index is the next one; a terminal also only if the ids it carries are the accepted ones
+        plus its own. The first close counts. After the end nothing does.
+        """
+        if self.end is not None:
+            return False
+        if isinstance(fact, Delta):
+            return self._accept(fact, append_time_ms)
+        if self.origin is None:
+            self.origin = Origin(
+                header=fact.header,
+                identity=fact.identity,
+                placement=fact.placement,
+                append_time_ms=append_time_ms,
+            )
+        if isinstance(fact, Start):
+            self.attempt = fact.attempt
+            self.starts += 1
+        else:
+            self.end = End(
+                terminal=None,
+                close_reason=fact.reason,
+                append_time_ms=append_time_ms,
+                message=fact.message,
+            )
+        return True
+
+    def _accept(self, delta: Delta, append_time_ms: int) -> bool:
+        if delta.attempt != self.attempt:
+            return False
+        place = (delta.segment, delta.choice)
+        tokens = self.accepted.get(place)
+        if delta.first_index != (len(tokens) if tokens else 0):
+            return False
+        if delta.terminal is not None and not self._completes(delta, delta.terminal):
+            return False
+        if tokens is None:
+            tokens = self.accepted[place] = []
+        if delta.token_ids:
+            tokens.extend(delta.token_ids)
+            self.accepted_count += len(delta.token_ids)
+            if self.first_token_at_ms is None:
+                self.first_token_at_ms = append_time_ms
+                self.cached_tokens = delta.cached_tokens
+        if delta.terminal is not None:
+            self.end = End(
+                terminal=delta.terminal, close_reason=None, append_time_ms=append_time_ms
+            )
+        return True
+
+    def _completes(self, delta: Delta, terminal: Terminal) -> bool:
+        """Tell whether the terminal's ids are the accepted ones plus the delta's own."""
+        own = (delta.segment, delta.choice)
+        claimed = {(part.segment, part.choice): part.token_ids for part in terminal.tokens}
+        if set(claimed) != set(self.accepted) | {own}:
+            return False
+        for place, token_ids in claimed.items():
+            held = self.accepted.get(place, ())
+            mine = delta.token_ids if place == own else ()
+            if len(token_ids) != len(held) + len(mine):
+                return False
+            if tuple(held) + mine != token_ids:
+                return False
+        return True

@@ -1,0 +1,142 @@
+"""Ids and their public forms: request ids, the reply locator with its MAC, base62.
+
+Owns how one id is written on the wire, in log lines and in ClickHouse, and how those convert into each other.
+Makes no id: entropy comes from `infra.ports.Entropy`. Called by gateway (mint, show), audit (find), everyone (types).
+"""
+
+import hashlib
+import hmac
+import struct
+import uuid
+from dataclasses import dataclass
+from typing import NewType
+
+RequestId = NewType("RequestId", str)
+"""Canonical UUID text (36 characters); the `request_id` of every event, log line and ClickHouse row."""
+AttemptId = NewType("AttemptId", str)
+"""Canonical UUID text; used by one start of one worker incarnation, ever."""
+OrgId = NewType("OrgId", str)
+
+REQUEST_PREFIX = "req_"
+REPLY_PREFIXES = {"anthropic": "msg_", "openai": "chatcmpl-"}
+
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_DIGITS = {character: value for value, character in enumerate(_ALPHABET)}
+_LOCATOR = struct.Struct(">BHIHQ16s")  # version, cell, incarnation, partition, floor, request id
+_LOCATOR_VERSION = 1
+_MAC_BYTES = 16
+_REQUEST_CHARS = 22  # 62**22 > 2**128
+_LOCATOR_CHARS = 66  # 62**66 > 2**(8 * 49)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locator:
+    """Where a reply lives on the log, for life (design rule 6.7)."""
+
+    cell: int
+    incarnation: int
+    """Random number that `apply` wrote to the control topic when it made `replies.v1`."""
+    partition: int
+    floor: int
+    """First offset of `partition` that can hold anything of this reply."""
+
+
+class InvalidId(ValueError):
+    """A public id that is malformed, foreign or forged; callers answer 404."""
+
+
+def show_request_id(request_id: RequestId) -> str:
+    """Return the `request-id` header form, `req_` and 22 base62 characters."""
+    return REQUEST_PREFIX + _base62(uuid.UUID(request_id).bytes, _REQUEST_CHARS)
+
+
+def show_reply_id(
+    dialect: str, locator: Locator, request_id: RequestId, org: str, workspace: str, key: bytes
+) -> str:
+    """Return the public reply id: the dialect's prefix, then locator and MAC in base62."""
+    body = _LOCATOR.pack(
+        _LOCATOR_VERSION,
+        locator.cell,
+        locator.incarnation,
+        locator.partition,
+        locator.floor,
+        uuid.UUID(request_id).bytes,
+    )
+    return REPLY_PREFIXES[dialect] + _base62(
+        body + _mac(body, org, workspace, key), _LOCATOR_CHARS
+    )
+
+
+def read_reply_id(
+    reply_id: str, org: str, workspace: str, key: bytes
+) -> tuple[Locator, RequestId]:
+    """Return what a public reply id names, after checking its MAC for this org and workspace.
+
+    Raises InvalidId where the id is malformed or its MAC does not belong to `org` and `workspace`.
+    """
+    locator, request_id, body, mac = _split_reply_id(reply_id)
+    if not hmac.compare_digest(mac, _mac(body, org, workspace, key)):
+        raise InvalidId(f"no reply {reply_id!r}")
+    return locator, request_id
+
+
+def find_request_id(any_id: str) -> RequestId:
+    """Return the request id inside any form that Millstream shows: header, reply id or UUID.
+
+    The MAC is not checked: this is for operators, who hold no org's identity. Raises InvalidId.
+    """
+    if any_id.startswith(REQUEST_PREFIX):
+        raw = _unbase62(any_id.removeprefix(REQUEST_PREFIX), _REQUEST_CHARS, 16)
+        return RequestId(str(uuid.UUID(bytes=raw)))
+    if any_id.startswith(tuple(REPLY_PREFIXES.values())):
+        return _split_reply_id(any_id)[1]
+    try:
+        return RequestId(str(uuid.UUID(any_id)))
+    except ValueError:
+        raise InvalidId(
+            f"{any_id!r} is not an id of ours: expected req_..., msg_..., chatcmpl-... or a UUID"
+        ) from None
+
+
+def _split_reply_id(reply_id: str) -> tuple[Locator, RequestId, bytes, bytes]:
+    prefix = next((p for p in REPLY_PREFIXES.values() if reply_id.startswith(p)), None)
+    if prefix is None:
+        raise InvalidId(f"no reply {reply_id!r}")
+    raw = _unbase62(reply_id.removeprefix(prefix), _LOCATOR_CHARS, _LOCATOR.size + _MAC_BYTES)
+    body, mac = raw[: _LOCATOR.size], raw[_LOCATOR.size :]
+    version, cell, incarnation, partition, floor, request = _LOCATOR.unpack(body)
+    if version != _LOCATOR_VERSION:
+        raise InvalidId(f"no reply {reply_id!r}")
+    locator = Locator(cell=cell, incarnation=incarnation, partition=partition, floor=floor)
+    return locator, RequestId(str(uuid.UUID(bytes=request))), body, mac
+
+
+def _mac(body: bytes, org: str, workspace: str, key: bytes) -> bytes:
+    # Lengths stand before the names, so that ("a", "bc") and ("ab", "c") differ.
+    names = b"".join(
+        struct.pack(">H", len(name)) + name for name in (org.encode(), workspace.encode())
+    )
+    return hmac.new(key, body + names, hashlib.sha256).digest()[:_MAC_BYTES]
+
+
+def _base62(raw: bytes, width: int) -> str:
+    number, characters = int.from_bytes(raw, "big"), []
+    for _ in range(width):
+        number, digit = divmod(number, 62)
+        characters.append(_ALPHABET[digit])
+    assert number == 0, "width is too small for these bytes"
+    return "".join(reversed(characters))
+
+
+def _unbase62(text: str, width: int, size: int) -> bytes:
+    if len(text) != width:
+        raise InvalidId(f"id has {len(text)} characters after its prefix, expected {width}")
+    number = 0
+    for character in text:
+        if character not in _DIGITS:
+            raise InvalidId(f"id holds {character!r}, expected base62")
+        number = number * 62 + _DIGITS[character]
+    try:
+        return number.to_bytes(size, "big")
+    except OverflowError:
+        raise InvalidId("id is out of range") from None

@@ -1,0 +1,89 @@
+"""Every bound of the platform, with the relations between them asserted at import.
+
+Units stand last in the names. Where a bound is full the client gets a clear 429, 529, 413 or 400 before work starts.
+"""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# --- HTTP edge
+HTTP_BODY_BYTES_MAX = 32 * MIB
+HTTP_JSON_DEPTH_MAX = 64
+HTTP_MESSAGES_MAX = 100_000
+HTTP_STOP_SEQUENCES_MAX = 16
+HTTP_STOP_SEQUENCE_CHARS_MAX = 1_024
+GATEWAY_INFLIGHT_MAX = 2_048
+KEEPALIVE_MS = 10_000
+SLOW_CLIENT_MS = 30_000
+RETRY_AFTER_S = 2
+
+# --- log
+EVENT_BYTES_MAX = 8 * MIB
+KAFKA_MESSAGE_BYTES_MAX = 16 * MIB
+SEND_TIMEOUT_MS = 10_000
+FETCH_WAIT_MS = 500
+PROMPT_TOKENS_MAX = 1_000_000
+PROMPT_BYTES_PER_TOKEN_MAX = 64
+REPLY_TOKENS_MAX = 131_072
+LANES = 8
+REPLY_PARTITIONS = 4
+USAGE_PARTITIONS = 4
+
+# --- times of a request
+ADMIT_WITHIN_MS = 30_000
+DEADLINE_MS = 600_000
+BATCH_DEADLINE_MS = 24 * 3_600_000
+LATE_MARGIN_MS = 1_000
+
+# --- worker
+WORKER_INFLIGHT_MAX = 256
+LANE_UNFINISHED_SPAN_MAX = 1_024
+ENGINE_STEP_CREDITS = 8
+ENGINE_COMMANDS_MAX = 4_096
+ENGINE_STALL_MS = 30_000
+TAIL_ENDED_IDS_MAX = 20_000
+COMMIT_EVERY_MS = 250
+
+# --- gateway reader
+MAILBOX_ENTRIES_MAX = 1_024
+POLL_RECORDS_MAX = 1_024
+
+# --- fleet
+STATUS_EVERY_MS = 1_000
+STATUS_LOST_MS = 5_000
+FLEET_STATUS_RETENTION_MS = 3_600_000
+
+# --- retention
+IDEMPOTENCY_MS = 24 * 3_600_000
+REQUESTS_RETENTION_MS = BATCH_DEADLINE_MS + 3_600_000
+REPLIES_RETENTION_MS = REQUESTS_RETENTION_MS + IDEMPOTENCY_MS + BATCH_DEADLINE_MS
+USAGE_RETENTION_MS = 35 * 24 * 3_600_000
+OFFSETS_RETENTION_MS = 2 * REQUESTS_RETENTION_MS
+DEAD_LETTERS_RETENTION_MS = 14 * 24 * 3_600_000
+DEAD_LETTERS_PER_MINUTE_MAX = 600
+
+# --- metering
+METERING_BATCH_ROWS_MAX = 5_000
+METERING_LINGER_MS = 250
+AUDIT_WAIT_S = 60
+
+# A request that fits the body limit must fit an event: 4 bytes per token id at most in Avro's zigzag for ids < 2**27.
+assert PROMPT_TOKENS_MAX * 4 < EVENT_BYTES_MAX
+# A terminal repeats all ids of a reply, beside the step's other deltas.
+assert REPLY_TOKENS_MAX * 4 * ENGINE_STEP_CREDITS < EVENT_BYTES_MAX
+# The broker must take whatever we let ourselves encode, with room for headers and batch framing.
+assert EVENT_BYTES_MAX < KAFKA_MESSAGE_BYTES_MAX
+# A keep-alive must come before a client's shortest usual read time-out (30 s) and before we call it slow.
+assert KEEPALIVE_MS < SLOW_CLIENT_MS
+# An unknown send must be known as such before the request is called late.
+assert SEND_TIMEOUT_MS < ADMIT_WITHIN_MS < DEADLINE_MS < BATCH_DEADLINE_MS
+# A gateway is lost only after several reports are missing.
+assert STATUS_LOST_MS >= 5 * STATUS_EVERY_MS
+# The response store outlives every record that may be delivered again (design section 4).
+assert REPLIES_RETENTION_MS >= REQUESTS_RETENTION_MS + IDEMPOTENCY_MS
+assert OFFSETS_RETENTION_MS > REQUESTS_RETENTION_MS
+# A worker can hold a whole lane's span in flight, and the tail remembers far more than is in flight.
+assert WORKER_INFLIGHT_MAX <= LANE_UNFINISHED_SPAN_MAX
+assert TAIL_ENDED_IDS_MAX >= LANES * LANE_UNFINISHED_SPAN_MAX
+# Clients are told to come back soon; SDKs sleep a day if told to.
+assert 0 < RETRY_AFTER_S <= 60

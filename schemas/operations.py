@@ -1,0 +1,84 @@
+"""Events that run the platform: control (keys, topics), fleet status, dead letters."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ProcessState(StrEnum):
+    """Where a process stands; routers choose among `serving` ones."""
+
+    LOADING = "loading"
+    SPARE = "spare"
+    SERVING = "serving"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCreated:
+    """An API key exists; only its SHA-256 is kept."""
+
+    key_id: str
+    secret_sha256: str
+    org: str
+    workspace: str
+    tier: str
+    admin: bool
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRevoked:
+    """An API key no longer authenticates."""
+
+    key_id: str
+    revoked_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreated:
+    """`apply` made a topic; the incarnation tells locators of an earlier one apart."""
+
+    topic: str
+    partitions: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRecord:
+    """One fact of `control.v1`; exactly one field is set."""
+
+    key_created: KeyCreated | None = None
+    key_revoked: KeyRevoked | None = None
+    topic_created: TopicCreated | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessReported:
+    """A process says once a second that it lives, on `fleet-status.v1`."""
+
+    process: str
+    incarnation: str
+    """`<process>/<uuid>`, new at each start."""
+    kind: str
+    """gateway | worker | metering | stream-app."""
+    state: ProcessState
+    pool: str | None = None
+    lanes: tuple[int, ...] = ()
+    member_id: str | None = None
+    running: int = 0
+    waiting: int = 0
+    kv_usage: float = 0.0
+    left: bool = False
+    """True in the last report of an orderly stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record that could not be handled, with where it stood and why."""
+
+    topic: str
+    partition: int
+    offset: int
+    source: str
+    reason: str
+    value: bytes

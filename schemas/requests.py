@@ -1,0 +1,125 @@
+"""What the gateway asks of a worker: the RequestAccepted event and its parts.
+
+Facts only; decisions stand in fold.py, usage.py and the upper packages. Fields marked *reserved* are null
+until the feature that fills them (design section 4).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from schemas.ids import Locator
+
+
+class Dialect(StrEnum):
+    """Which API the client speaks; decides the shape of what is sent, never what is generated."""
+
+    ANTHROPIC = "anthropic"
+    OPENAI = "openai"
+
+
+class RequestClass(StrEnum):
+    """Strict scheduling order: interactive work goes before batch work."""
+
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who asked; billing follows it, so it travels in payloads, never only in headers."""
+
+    org: str
+    workspace: str
+    key_id: str
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What was asked for and what serves it."""
+
+    alias: str
+    model: str
+    model_version: str
+    pool: str
+    region: str | None = None
+    rollout_arm: str | None = None
+    control_revision: int | None = None
+    price_book_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn. Names and ranges are vLLM's `SamplingParams`."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 = no limit."""
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    choices: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyHeader:
+    """All that a reader needs, beside token ids, to show a reply; repeated in every start and close."""
+
+    dialect: Dialect
+    dialect_version: str
+    stream: bool
+    include_usage: bool
+    model_shown: str
+    stop: tuple[str, ...]
+    prompt_tokens: int
+    max_tokens: int
+    clipped: bool
+    """True where max_tokens was cut to what the context window leaves."""
+    created_ms: int
+    choices: int = 1
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Origin of a run of prompt tokens. Reserved."""
+
+    first_index: int
+    count: int
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestAccepted:
+    """A request on its way to a lane of `requests.<pool>.<class>.v1`."""
+
+    request_id: str
+    locator: Locator
+    lane: int
+    admit_by_ms: int
+    """Appended after this (broker's time) with an empty fold: closed as late."""
+    deadline_ms: int
+    gateway: str
+    """Incarnation of the gateway that waits, `gateway-0/<uuid>`."""
+    seed: int
+    prompt_token_ids: tuple[int, ...]
+    sampling: Sampling
+    header: ReplyHeader
+    identity: Identity
+    placement: Placement
+    request_class: RequestClass = RequestClass.INTERACTIVE
+    priority: int = 0
+    resumable: bool = False
+    keyed: bool = False
+    grammar: str | None = None
+    traceparent: str | None = None
+    canonical_request: str | None = None
+    spans: tuple[Span, ...] | None = None

@@ -1,0 +1,146 @@
+"""The topics table: names, partitions, keys, retention, and who may write and read each.
+
+`millstream apply` makes exactly these. Names end in their version; a breaking change is a new topic.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from schemas import limits
+
+POOL_PATTERN = re.compile(r"[a-z0-9-]{1,64}")
+
+
+class Role(StrEnum):
+    """Who touches a topic; becomes ACLs."""
+
+    GATEWAY = "gateway"
+    WORKER = "worker"
+    METERING = "metering"
+    STREAM_APP = "stream-app"
+    OPERATOR = "operator"
+
+
+_EVERYONE = frozenset(Role)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic as `apply` makes it."""
+
+    name: str
+    partitions: int
+    key: str
+    retention_ms: int | None
+    """None = for ever."""
+    writers: frozenset[Role]
+    readers: frozenset[Role]
+    compacted: bool = False
+
+
+REPLIES = "replies.v1"
+USAGE = "usage.v1"
+USAGE_TOTALS = "usage-totals.v1"
+FLEET_STATUS = "fleet-status.v1"
+CONTROL = "control.v1"
+DEAD_LETTERS = "dead-letters.v1"
+
+STREAM_APP_ID = "stream-app"
+FAUST_TABLES = ("totals", "seen")
+
+
+def requests_topic(pool: str) -> str:
+    """Return the interactive request topic of a pool; raises ValueError for a bad pool name."""
+    if not POOL_PATTERN.fullmatch(pool):
+        raise ValueError(f"pool {pool!r}: expected {POOL_PATTERN.pattern}")
+    return f"requests.{pool}.interactive.v1"
+
+
+def workers_group(pool: str) -> str:
+    """Return the consumer group that all workers of a pool share."""
+    return f"workers.{pool}"
+
+
+def topics(pool: str) -> tuple[Topic, ...]:
+    """Return every topic that a platform serving `pool` needs."""
+    gateway, worker = Role.GATEWAY, Role.WORKER
+    return (
+        Topic(
+            name=requests_topic(pool),
+            partitions=limits.LANES,
+            key="lane chosen by the router",
+            retention_ms=limits.REQUESTS_RETENTION_MS,
+            writers=frozenset({gateway}),
+            readers=frozenset({worker, Role.OPERATOR}),
+        ),
+        Topic(
+            name=REPLIES,
+            partitions=limits.REPLY_PARTITIONS,
+            key="reply partition preferred by one gateway",
+            retention_ms=limits.REPLIES_RETENTION_MS,
+            writers=frozenset({worker, gateway}),
+            readers=frozenset({worker, gateway, Role.OPERATOR}),
+        ),
+        Topic(
+            name=USAGE,
+            partitions=limits.USAGE_PARTITIONS,
+            key="org",
+            retention_ms=limits.USAGE_RETENTION_MS,
+            writers=frozenset({worker}),
+            readers=frozenset({Role.METERING, Role.STREAM_APP, Role.OPERATOR}),
+        ),
+        Topic(
+            name=USAGE_TOTALS,
+            partitions=limits.USAGE_PARTITIONS,
+            key="org",
+            retention_ms=None,
+            compacted=True,
+            writers=frozenset({Role.STREAM_APP}),
+            readers=frozenset({gateway}),
+        ),
+        Topic(
+            name=FLEET_STATUS,
+            partitions=1,
+            key="process",
+            retention_ms=limits.FLEET_STATUS_RETENTION_MS,
+            writers=_EVERYONE,
+            readers=_EVERYONE,
+        ),
+        Topic(
+            name=CONTROL,
+            partitions=1,
+            key="entity",
+            retention_ms=None,
+            writers=frozenset({Role.OPERATOR}),
+            readers=_EVERYONE,
+        ),
+        Topic(
+            name=DEAD_LETTERS,
+            partitions=1,
+            key="source",
+            retention_ms=limits.DEAD_LETTERS_RETENTION_MS,
+            writers=_EVERYONE,
+            readers=frozenset({Role.OPERATOR}),
+        ),
+        *(
+            Topic(
+                name=f"{STREAM_APP_ID}-{table}-changelog",
+                partitions=limits.USAGE_PARTITIONS,
+                key="org or request id",
+                retention_ms=None,
+                compacted=True,
+                writers=frozenset({Role.STREAM_APP}),
+                readers=frozenset({Role.STREAM_APP}),
+            )
+            for table in FAUST_TABLES
+        ),
+        Topic(
+            name=f"{STREAM_APP_ID}-__assignor-__leader",
+            partitions=1,
+            key="none",
+            retention_ms=limits.FLEET_STATUS_RETENTION_MS,
+            writers=frozenset({Role.STREAM_APP}),
+            readers=frozenset({Role.STREAM_APP}),
+        ),
+    )
