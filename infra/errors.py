@@ -1,18 +1,18 @@
 """Errors of the infrastructure layer.
 
-    InfraError
-      LogError
-        SendRefused        nothing was appended
-        SendUnknown        the outcome is unknown; it may still land
-        OffsetUnreadable   below the log's start or beyond its end
-        CommitRefused      this member's generation is over; nothing was committed
-        LogUnavailable     the broker cannot be reached; nothing changed
-      StoreError
-        StoreUnavailable   repeat the same call
-        StoreRejected      repeating will not help
-      Poison               a record that cannot be handled (topic, partition, offset)
-      ConfigError          all bad settings at once
-      StartupError         what the operator has to do before it can start
+InfraError
+  LogError
+    SendRefused        nothing was appended
+    SendUnknown        the outcome is unknown; it may still land
+    OffsetUnreadable   below the log's start or beyond its end
+    CommitRefused      this member's generation is over; nothing was committed
+    LogUnavailable     the broker cannot be reached; nothing changed
+  StoreError
+    StoreUnavailable   repeat the same call
+    StoreRejected      repeating will not help
+  Poison               a record that cannot be handled (topic, partition, offset)
+  ConfigError          all bad settings at once
+  StartupError         what the operator has to do before it can start
 """
 
 

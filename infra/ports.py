@@ -1,15 +1,17 @@
 """Every seam of Millstream as a Protocol; these docstrings define what adapters must do.
 
-Adapters: `infra/kafka/` and `infra/clickhouse/` (real), `infra/memory/` (in memory, also shipped), `infra/system.py`
-(clock and entropy). One contract suite in `tests/contract` runs on both kinds. The engine port is
-`engine_workers/engine/port.py`. No other module defines an I/O interface.
+Adapters: `infra/kafka/` and `infra/clickhouse/` (real), `infra/memory/` (in memory, also
+shipped), `infra/system.py` (clock and entropy). One contract suite in `tests/contract` runs on
+both kinds. The engine port is `engine_workers/engine/port.py`. No other module defines an I/O
+interface.
 
 Errors (all in `infra/errors.py`):
 
     LogError
       SendRefused        nothing was appended (too large, no such topic)
-      SendUnknown        it may or may not have been appended, now or later; the sender must not believe either
-      OffsetUnreadable   the position lies below the log's start (retention) or beyond its end
+      SendUnknown        it may or may not have been appended, now or later; the sender must not
+      believe either OffsetUnreadable   the position lies below the log's start (retention) or
+      beyond its end
       CommitRefused      the group no longer counts this member's generation; nothing was committed
       LogUnavailable     the broker cannot be reached within the bound; nothing changed
     StoreError
@@ -34,7 +36,8 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record as read back. `append_time_ms` is the broker's (LogAppendTime), never the sender's."""
+    """One record as read back. `append_time_ms` is the broker's (LogAppendTime), never the
+    sender's."""
 
     topic: str
     partition: int
@@ -60,7 +63,8 @@ class Bounds(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """What a group member currently has. `epoch` grows by one at each rebalance seen by this reader."""
+    """What a group member currently has. `epoch` grows by one at each rebalance seen by this
+    reader."""
 
     epoch: int
     partitions: frozenset[TopicPartition]
@@ -92,9 +96,10 @@ class Entropy(Protocol):
 class LogWriter(Protocol):
     """Appends records, idempotently and with all replicas' acknowledgement (acks=all).
 
-    Order: records of one writer to one partition are appended in the order of their `enqueue` calls, unless a
-    send fails; a writer that failed recovers by itself (new producer), after which earlier unacknowledged
-    records have raised SendUnknown and may still land late. Every send has a time bound.
+    Order: records of one writer to one partition are appended in the order of their `enqueue`
+    calls, unless a send fails; a writer that failed recovers by itself (new producer), after
+    which earlier unacknowledged records have raised SendUnknown and may still land late. Every
+    send has a time bound.
     """
 
     async def enqueue(
@@ -108,8 +113,8 @@ class LogWriter(Protocol):
     ) -> "Future[Appended]":
         """Queue a record; return a future of its acknowledgement.
 
-        Waits while the buffer is full, within the writer's time bound. The future raises SendRefused or
-        SendUnknown; it is safe never to await it.
+        Waits while the buffer is full, within the writer's time bound. The future raises
+        SendRefused or SendUnknown; it is safe never to await it.
 
         Raises: SendRefused where the record can never be appended.
         """
@@ -126,7 +131,8 @@ class LogWriter(Protocol):
         """Append one record and wait for its acknowledgement. Raises SendRefused, SendUnknown."""
 
     async def close(self) -> None:
-        """Flush within a bound and release the connection; unacknowledged sends raise SendUnknown."""
+        """Flush within a bound and release the connection; unacknowledged sends raise
+        SendUnknown."""
 
 
 class LogReader(Protocol):
@@ -138,13 +144,15 @@ class LogReader(Protocol):
         """Return the current bounds of each partition. Raises LogUnavailable."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions from now on, each from the given offset (the next one read)."""
+        """Read exactly these partitions from now on, each from the given offset (the next one
+        read)."""
 
     def position(self, partition: TopicPartition) -> int:
         """Return the offset of the next record that `poll` has not returned yet."""
 
     async def poll(self, *, timeout_ms: int, max_records: int) -> Sequence[LogRecord]:
-        """Return the next records, in offset order within each partition; empty after `timeout_ms` without any.
+        """Return the next records, in offset order within each partition; empty after
+        `timeout_ms` without any.
 
         Returns as soon as there are any. Cancelling a waiting poll loses nothing.
 
@@ -158,10 +166,10 @@ class LogReader(Protocol):
 class GroupReader(Protocol):
     """Reads as a member of a consumer group, with eager rebalances and manual commits.
 
-    At a rebalance every partition's position falls back to its committed offset (the log's start where there
-    is none) and pauses are lost; `assignment()` then shows a higher epoch. Callers look at it each turn and
-    seek and pause again (design rule 9). A member that does not poll for `max_poll_interval` is ejected, so
-    poll also when all is paused.
+    At a rebalance every partition's position falls back to its committed offset (the log's start
+    where there is none) and pauses are lost; `assignment()` then shows a higher epoch. Callers
+    look at it each turn and seek and pause again (design rule 9). A member that does not poll for
+    `max_poll_interval` is ejected, so poll also when all is paused.
     """
 
     async def join(self, topics: Collection[str]) -> None:
@@ -188,17 +196,20 @@ class GroupReader(Protocol):
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return committed next-offsets; a partition without one is absent. Raises LogUnavailable."""
+        """Return committed next-offsets; a partition without one is absent. Raises
+        LogUnavailable."""
 
     async def commit(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Commit next-offsets in this member's name.
 
-        Success proves that this member still belonged to the group's current generation when the broker took
-        it. Raises CommitRefused where it did not, LogUnavailable where the outcome is unknown.
+        Success proves that this member still belonged to the group's current generation when the
+        broker took it. Raises CommitRefused where it did not, LogUnavailable where the outcome is
+        unknown.
         """
 
     async def leave(self) -> None:
-        """Leave the group at once, so that others need not wait for the session time-out; then close."""
+        """Leave the group at once, so that others need not wait for the session time-out; then
+        close."""
 
 
 class LogAdmin(Protocol):
@@ -208,7 +219,8 @@ class LogAdmin(Protocol):
         """Return partition counts by topic name. Raises LogUnavailable."""
 
     async def create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Create a topic; no effect where it exists with that many partitions. Raises LogUnavailable."""
+        """Create a topic; no effect where it exists with that many partitions. Raises
+        LogUnavailable."""
 
     async def alter(self, topic: str, config: Mapping[str, str]) -> None:
         """Set these topic settings, leaving others. Raises LogUnavailable."""
@@ -238,12 +250,13 @@ class UsageStore(Protocol):
     async def insert(self, rows: Sequence[UsageRow]) -> None:
         """Store these rows, all or unknown.
 
-        Rows of a request id already held collapse into one when read. Raises StoreUnavailable (repeat the
-        same call), StoreRejected (never will).
+        Rows of a request id already held collapse into one when read. Raises StoreUnavailable
+        (repeat the same call), StoreRejected (never will).
         """
 
     async def refresh(self, rows: Sequence[UsageRow]) -> None:
-        """Recompute the hourly rollups that these rows touch; harmless to repeat. Raises StoreUnavailable."""
+        """Recompute the hourly rollups that these rows touch; harmless to repeat. Raises
+        StoreUnavailable."""
 
     async def rows(self, request_id: str | None = None) -> Sequence[UsageRow]:
         """Return all rows as a reader sees them (collapsed), or the one of `request_id`."""

@@ -1,7 +1,9 @@
-"""Events to bytes and back: Avro single-object encoding (Avro 1.12 specification, "Single-object encoding").
+"""Events to bytes and back: Avro single-object encoding (Avro 1.12 specification, "Single-object
+encoding").
 
-Owns which event class is written under which schema file; the files stand in `schemas/avro/`, one per version, never
-changed once released. A record with an unknown fingerprint is an error, never guessed.
+Owns which event class is written under which schema file; the files stand in `schemas/avro/`, one
+per version, never changed once released. A record with an unknown fingerprint is an error, never
+guessed.
 """
 
 import io
@@ -116,12 +118,16 @@ def _load(subject: str, version: int, text: str) -> Schema:
     )
 
 
-@cache
 def _newest(kind: type) -> Schema:
-    subject = SUBJECTS.get(kind)
-    if subject is None:
+    schema = _newest_by_kind().get(kind)
+    if schema is None:
         raise TypeError(f"{kind.__name__} is not an event; add it to schemas.codec.SUBJECTS")
-    return released()[subject][-1]
+    return schema
+
+
+@cache
+def _newest_by_kind() -> Mapping[type, Schema]:
+    return {kind: released()[subject][-1] for kind, subject in SUBJECTS.items()}
 
 
 @cache

@@ -1,9 +1,10 @@
 """The fold: who counts in a reply, judged by log order alone (design rule 6.1).
 
-One pure function used by every reader: gateway, worker, audit, simulator. It owns acceptance and the end of a
-reply; it does not own text, usage or what a worker does next.
+One pure function used by every reader: gateway, worker, audit, simulator. It owns acceptance and
+the end of a reply; it does not own text, usage or what a worker does next.
 
-Source: design section 6; the shape follows event-sourced aggregates (state, event -> state, verdict).
+Source: design section 6; the shape follows event-sourced aggregates (state, event -> state,
+verdict).
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from schemas.requests import Identity, Placement, ReplyHeader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What the first start carried (or the close, where there was none) and when it was appended."""
+    """What the first start carried (or the close, where there was none) and when it was
+    appended."""
 
     header: ReplyHeader
     identity: Identity
@@ -49,9 +51,9 @@ class ReplyFold:
     def apply(self, fact: Start | Delta | Closed, append_time_ms: int) -> bool:
         """Take the next fact of this reply in log order; return whether it counted.
 
-        A start counts until the end and makes its attempt current. A delta counts if its attempt is current
-        and its first index is the next one; a terminal also only if the ids it carries are the accepted ones
-        plus its own. The first close counts. After the end nothing does.
+        A start counts until the end and makes its attempt current. A delta counts if its attempt
+        is current and its first index is the next one; a terminal also only if the ids it carries
+        are the accepted ones plus its own. The first close counts. After the end nothing does.
         """
         if self.end is not None:
             return False

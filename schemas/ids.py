@@ -1,7 +1,8 @@
 """Ids and their public forms: request ids, the reply locator with its MAC, base62.
 
-Owns how one id is written on the wire, in log lines and in ClickHouse, and how those convert into each other.
-Makes no id: entropy comes from `infra.ports.Entropy`. Called by gateway (mint, show), audit (find), everyone (types).
+Owns how one id is written on the wire, in log lines and in ClickHouse, and how those convert into
+each other. Makes no id: entropy comes from `infra.ports.Entropy`. Called by gateway (mint, show),
+audit (find), everyone (types).
 """
 
 import hashlib
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from typing import NewType
 
 RequestId = NewType("RequestId", str)
-"""Canonical UUID text (36 characters); the `request_id` of every event, log line and ClickHouse row."""
+"""Canonical UUID text (36 characters); the `request_id` of every event, log line and ClickHouse
+row."""
 AttemptId = NewType("AttemptId", str)
 """Canonical UUID text; used by one start of one worker incarnation, ever."""
 OrgId = NewType("OrgId", str)
@@ -62,14 +64,10 @@ def show_reply_id(
         locator.floor,
         uuid.UUID(request_id).bytes,
     )
-    return REPLY_PREFIXES[dialect] + _base62(
-        body + _mac(body, org, workspace, key), _LOCATOR_CHARS
-    )
+    return REPLY_PREFIXES[dialect] + _base62(body + _mac(body, org, workspace, key), _LOCATOR_CHARS)
 
 
-def read_reply_id(
-    reply_id: str, org: str, workspace: str, key: bytes
-) -> tuple[Locator, RequestId]:
+def read_reply_id(reply_id: str, org: str, workspace: str, key: bytes) -> tuple[Locator, RequestId]:
     """Return what a public reply id names, after checking its MAC for this org and workspace.
 
     Raises InvalidId where the id is malformed or its MAC does not belong to `org` and `workspace`.

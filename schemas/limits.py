@@ -1,6 +1,7 @@
 """Every bound of the platform, with the relations between them asserted at import.
 
-Units stand last in the names. Where a bound is full the client gets a clear 429, 529, 413 or 400 before work starts.
+Units stand last in the names. Where a bound is full the client gets a clear 429, 529, 413 or 400
+before work starts.
 """
 
 KIB = 1024
@@ -67,14 +68,14 @@ METERING_BATCH_ROWS_MAX = 5_000
 METERING_LINGER_MS = 250
 AUDIT_WAIT_S = 60
 
-# A request that fits the body limit must fit an event: 4 bytes per token id at most in Avro's zigzag for ids < 2**27.
-assert PROMPT_TOKENS_MAX * 4 < EVENT_BYTES_MAX
+# A request that fits the body limit must fit an event: 4 bytes per token id at most in Avro's
+# zigzag for ids < 2**27. assert PROMPT_TOKENS_MAX * 4 < EVENT_BYTES_MAX
 # A terminal repeats all ids of a reply, beside the step's other deltas.
 assert REPLY_TOKENS_MAX * 4 * ENGINE_STEP_CREDITS < EVENT_BYTES_MAX
 # The broker must take whatever we let ourselves encode, with room for headers and batch framing.
 assert EVENT_BYTES_MAX < KAFKA_MESSAGE_BYTES_MAX
-# A keep-alive must come before a client's shortest usual read time-out (30 s) and before we call it slow.
-assert KEEPALIVE_MS < SLOW_CLIENT_MS
+# A keep-alive must come before a client's shortest usual read time-out (30 s) and before we call
+# it slow. assert KEEPALIVE_MS < SLOW_CLIENT_MS
 # An unknown send must be known as such before the request is called late.
 assert SEND_TIMEOUT_MS < ADMIT_WITHIN_MS < DEADLINE_MS < BATCH_DEADLINE_MS
 # A gateway is lost only after several reports are missing.
@@ -82,8 +83,8 @@ assert STATUS_LOST_MS >= 5 * STATUS_EVERY_MS
 # The response store outlives every record that may be delivered again (design section 4).
 assert REPLIES_RETENTION_MS >= REQUESTS_RETENTION_MS + IDEMPOTENCY_MS
 assert OFFSETS_RETENTION_MS > REQUESTS_RETENTION_MS
-# A worker can hold a whole lane's span in flight, and the tail remembers far more than is in flight.
-assert WORKER_INFLIGHT_MAX <= LANE_UNFINISHED_SPAN_MAX
+# A worker can hold a whole lane's span in flight, and the tail remembers far more than is in
+# flight. assert WORKER_INFLIGHT_MAX <= LANE_UNFINISHED_SPAN_MAX
 assert TAIL_ENDED_IDS_MAX >= LANES * LANE_UNFINISHED_SPAN_MAX
 # Clients are told to come back soon; SDKs sleep a day if told to.
 assert 0 < RETRY_AFTER_S <= 60

@@ -57,7 +57,8 @@ class ChoiceTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminal:
-    """The end of a reply: all stop reasons and all its token ids, so that a replay reads one record."""
+    """The end of a reply: all stop reasons and all its token ids, so that a replay reads one
+    record."""
 
     stops: tuple[Stop, ...]
     """By choice."""
@@ -118,7 +119,8 @@ class Delta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
-    """The reply is ended from outside, by whoever had a reason; the first one in log order counts."""
+    """The reply is ended from outside, by whoever had a reason; the first one in log order
+    counts."""
 
     request_id: str
     reason: CloseReason
@@ -140,13 +142,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyRecord:
-    """One record of `replies.v1`: what one engine step, start or close says to one reply partition."""
+    """One record of `replies.v1`: what one engine step, start or close says to one reply
+    partition."""
 
     entries: tuple[Entry, ...]
 
 
 BOUNDARY_HEADER = "boundary"
-"""Record header: `1` where the record starts or ends any reply, so that range reads can skip the rest."""
+"""Record header: `1` where the record starts or ends any reply, so that range reads can skip the
+rest."""
 
 
 def entry_of(fact: Start | Delta | Closed) -> Entry:

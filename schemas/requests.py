@@ -1,7 +1,7 @@
 """What the gateway asks of a worker: the RequestAccepted event and its parts.
 
-Facts only; decisions stand in fold.py, usage.py and the upper packages. Fields marked *reserved* are null
-until the feature that fills them (design section 4).
+Facts only; decisions stand in fold.py, usage.py and the upper packages. Fields marked *reserved*
+are null until the feature that fills them (design section 4).
 """
 
 from dataclasses import dataclass
@@ -70,7 +70,8 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyHeader:
-    """All that a reader needs, beside token ids, to show a reply; repeated in every start and close."""
+    """All that a reader needs, beside token ids, to show a reply; repeated in every start and
+    close."""
 
     dialect: Dialect
     dialect_version: str

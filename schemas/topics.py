@@ -1,6 +1,7 @@
 """The topics table: names, partitions, keys, retention, and who may write and read each.
 
-`millstream apply` makes exactly these. Names end in their version; a breaking change is a new topic.
+`millstream apply` makes exactly these. Names end in their version; a breaking change is a new
+topic.
 """
 
 import re

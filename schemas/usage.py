@@ -1,6 +1,7 @@
 """Usage: a pure function of an ended fold (design rule 6.4), and the events that carry it.
 
-Whoever emits an id's usage, however often, emits the same bytes; consumers deduplicate by request id.
+Whoever emits an id's usage, however often, emits the same bytes; consumers deduplicate by request
+id.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ class UsageRecorded:
     first_token_at_ms: int | None
     ended_at_ms: int
     input_tokens: int
-    """Whole prompt, cached part included; 0 where nothing was generated, since nothing is billed."""
+    """Whole prompt, cached part included; 0 where nothing was generated, since nothing is
+    billed."""
     cached_tokens: int
     output_tokens: int
     cost_nano: int

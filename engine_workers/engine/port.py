@@ -1,8 +1,9 @@
 """The engine port: what a worker needs of an inference engine.
 
-Adapters: `vllm_engine.py` (CPU and GPU, same code) and `scripted_engine.py` (deterministic; simulation and load tests
-of everything but the engine). One contract suite in `tests/contract/engine_suite.py` runs on both.
-All calls come from the one thread that made the engine; nothing here is async.
+Adapters: `vllm_engine.py` (CPU and GPU, same code) and `scripted_engine.py` (deterministic;
+simulation and load tests of everything but the engine). One contract suite in
+`tests/contract/engine_suite.py` runs on both. All calls come from the one thread that made the
+engine; nothing here is async.
 """
 
 from collections.abc import Sequence
@@ -65,20 +66,22 @@ class Engine(Protocol):
     def start(self, request: EngineRequest, emitted: Sequence[int]) -> None:
         """Add a run; its tokens come from later steps.
 
-        `emitted` are output tokens accepted from an earlier attempt; the run continues after them as if it had
-        made them itself (an engine that cannot carry a feature over raises EngineRejected).
+        `emitted` are output tokens accepted from an earlier attempt; the run continues after them
+        as if it had made them itself (an engine that cannot carry a feature over raises
+        EngineRejected).
 
         Raises: EngineRejected (nothing started), EngineDead.
         """
 
     def abort(self, run_id: str) -> None:
-        """Drop a run at once; no output of it is returned by later steps. Unknown ids are ignored."""
+        """Drop a run at once; no output of it is returned by later steps. Unknown ids are
+        ignored."""
 
     def step(self) -> list[StepOutput]:
         """Run one step of all runs; return new tokens, at most one output per run and choice.
 
-        Returns an empty list at once where nothing is to do. A step takes at most 0.5 s by chunked prefill.
-        Raises EngineDead.
+        Returns an empty list at once where nothing is to do. A step takes at most 0.5 s by
+        chunked prefill. Raises EngineDead.
         """
 
     def has_work(self) -> bool:
