@@ -1,0 +1,248 @@
+"""A deterministic engine without a model, for simulation and for load tests of all the rest.
+
+Owns: when runs are admitted and end, modelled prefill rate, step time, KV blocks and prefix cache.
+Does not own: the tokens themselves (`script`), nor real time. A step's modelled duration is in
+`last_step_s`; a `sleep` given by the caller spends it, the simulator advances its own clock
+instead. Called by `engine_workers.pump`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine_workers.engine.port import EngineRejected, EngineRequest, EngineStats, StepOutput
+from engine_workers.engine.script import EMPTY_PREFIX, Script, expected_token, prefix_hash, run_salt
+from engine_workers.engine.stop_strings import StopStrings, StopTextDecoder
+from schemas.replies import Stop, StopReason
+
+STEP_S_MAX = 0.5
+"""Bound of the engine port on one step; prefill is cut into chunks that fit it."""
+UNLIMITED_CHUNK_TOKENS = 1 << 20
+"""Prompt tokens of a step where prefill costs no modelled time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What decides modelled time and memory."""
+
+    step_s: float = 0.0
+    prefill_tokens_per_s: float = math.inf
+    runs_max: int = 64
+    kv_blocks: int = 4_096
+    block_tokens: int = 16
+    context_tokens: int = 4_096
+
+
+class ScriptedEngine:
+    """Implements `engine_workers.engine.port.Engine` without a model.
+
+    `sleep` spends each step's modelled time in the calling thread; None leaves that to whoever
+    reads `last_step_s`. `decode` makes a decoder per run that has stop strings; without it stop
+    strings never match.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        model: Model | None = None,
+        *,
+        sleep: Callable[[float], None] | None = None,
+        decode: Callable[[], StopTextDecoder] | None = None,
+    ) -> None:
+        self._script = script
+        self._model = model or Model()
+        self._sleep = sleep
+        self._decode = decode
+        self._waiting: dict[str, _Run] = {}
+        self._running: dict[str, _Run] = {}
+        self._cached_blocks: dict[int, None] = {}  # by hash of the prefix up to the block's end
+        self._blocks_used = 0
+        self._hit_tokens = 0
+        self._query_tokens = 0
+        self.last_step_s = 0.0
+
+    def start(self, request: EngineRequest, emitted: Sequence[int]) -> None:
+        """Add a run. Raises EngineRejected."""
+        _check(request, emitted, self._script, self._model)
+        sampling = request.sampling
+        decoder = self._decode() if sampling.stop and self._decode else None
+        assert request.run_id not in self._waiting | self._running, "run ids are never reused"
+        self._waiting[request.run_id] = _Run(
+            request,
+            run_salt(self._script, request.seed, request.run_id),
+            StopStrings(sampling.stop, decoder, sampling.min_tokens) if decoder else None,
+        )
+
+    def abort(self, run_id: str) -> None:
+        """Drop a run; unknown ids are ignored."""
+        self._waiting.pop(run_id, None)
+        if run_id in self._running:
+            self._release(run_id)
+
+    def step(self) -> list[StepOutput]:
+        """Admit, prefill within the step's budget, make one token for each run past its prefill."""
+        if not (self._waiting or self._running):
+            self.last_step_s = 0.0
+            return []
+        self._admit()
+        prefilled = self._prefill(self._chunk_tokens())
+        outputs = [self._decode_one(run) for run in self._running.values() if not run.unfilled]
+        for output in outputs:
+            if output.stop is not None:
+                self._release(output.run_id)
+        self.last_step_s = self._model.step_s + prefilled / self._model.prefill_tokens_per_s
+        if self._sleep is not None and self.last_step_s > 0:
+            self._sleep(self.last_step_s)
+        return outputs
+
+    def has_work(self) -> bool:
+        """Tell whether any run is left."""
+        return bool(self._waiting or self._running)
+
+    def stats(self) -> EngineStats:
+        """Return current load."""
+        return EngineStats(
+            running=len(self._running),
+            waiting=len(self._waiting),
+            kv_usage=self._blocks_used / self._model.kv_blocks,
+            prefix_cache_hit_tokens=self._hit_tokens,
+            prefix_cache_query_tokens=self._query_tokens,
+        )
+
+    def close(self) -> None:
+        """Forget all runs."""
+        self._waiting.clear()
+        self._running.clear()
+
+    def _admit(self) -> None:
+        """Move waiting runs in, best priority first, each with all the blocks it can ever need."""
+        if not self._waiting:
+            return
+        for run in sorted(self._waiting.values(), key=lambda run: run.request.priority):
+            blocks = _blocks_needed(run.request, self._model)
+            no_room = self._blocks_used + blocks > self._model.kv_blocks
+            if no_room or len(self._running) >= self._model.runs_max:
+                return  # strict order: a smaller run does not overtake
+            del self._waiting[run.request.run_id]
+            self._running[run.request.run_id] = run
+            self._blocks_used += blocks
+            self._look_up(run)
+
+    def _look_up(self, run: "_Run") -> None:
+        """Count cached blocks; the last prompt token is always computed, as in vLLM."""
+        prompt, size = run.request.prompt_token_ids, self._model.block_tokens
+        state, cached = EMPTY_PREFIX, 0
+        while cached + size < len(prompt):
+            state = prefix_hash(prompt[cached : cached + size], state)
+            if state not in self._cached_blocks:
+                break
+            cached += size
+        run.cached = cached
+        run.unfilled = len(prompt) - cached
+        self._hit_tokens += cached
+        self._query_tokens += len(prompt)
+
+    def _prefill(self, budget: int) -> int:
+        """Spend up to `budget` tokens on unfilled prompts, by admission; return how many."""
+        spent = 0
+        for run in self._running.values():
+            if run.unfilled and spent < budget:
+                chunk = min(run.unfilled, budget - spent)
+                run.unfilled -= chunk
+                spent += chunk
+                if not run.unfilled:
+                    self._remember(run)
+        return spent
+
+    def _remember(self, run: "_Run") -> None:
+        """Put the prompt's full blocks into the prefix cache; set the run's hash."""
+        prompt, size = run.request.prompt_token_ids, self._model.block_tokens
+        state = EMPTY_PREFIX
+        full = len(prompt) - len(prompt) % size
+        for first in range(0, full, size):
+            state = prefix_hash(prompt[first : first + size], state)
+            self._cached_blocks.pop(state, None)  # newest last
+            self._cached_blocks[state] = None
+        while len(self._cached_blocks) > self._model.kv_blocks:
+            del self._cached_blocks[next(iter(self._cached_blocks))]
+        run.prefix = prefix_hash(prompt[full:], state)
+
+    def _decode_one(self, run: "_Run") -> StepOutput:
+        sampling = run.request.sampling
+        may_end = not sampling.ignore_eos and run.made >= sampling.min_tokens
+        token_id = expected_token(self._script, run.salt, run.prefix, may_end=may_end)
+        run.prefix = prefix_hash((token_id,), run.prefix)
+        run.made += 1
+        ended = may_end and token_id == self._script.eos_id
+        return StepOutput(
+            run_id=run.request.run_id,
+            choice=0,
+            token_ids=(token_id,),
+            cached_tokens=run.cached,
+            stop=Stop(reason=StopReason.END) if ended else _stop_of(run, token_id),
+        )
+
+    def _release(self, run_id: str) -> None:
+        run = self._running.pop(run_id)
+        self._blocks_used -= _blocks_needed(run.request, self._model)
+
+    def _chunk_tokens(self) -> int:
+        if math.isinf(self._model.prefill_tokens_per_s):
+            return UNLIMITED_CHUNK_TOKENS
+        return max(1, int((STEP_S_MAX - self._model.step_s) * self._model.prefill_tokens_per_s))
+
+
+class _Run:
+    """One run's mutable state."""
+
+    __slots__ = ("cached", "made", "prefix", "request", "salt", "stops", "unfilled")
+
+    def __init__(self, request: EngineRequest, salt: int, stops: StopStrings | None) -> None:
+        self.request = request
+        self.salt = salt
+        self.stops = stops
+        self.prefix = EMPTY_PREFIX
+        self.made = 0
+        self.cached = 0
+        self.unfilled = len(request.prompt_token_ids)
+
+
+def _stop_of(run: _Run, token_id: int) -> Stop | None:
+    """Return why a run ends after a token that is not eos; a stop string goes before the length."""
+    matched = run.stops.match(token_id) if run.stops else None
+    if matched is not None:
+        return Stop(reason=StopReason.STOP_SEQUENCE, stop_sequence=matched)
+    if run.made >= run.request.sampling.max_tokens:
+        return Stop(reason=StopReason.LENGTH)
+    return None
+
+
+def _blocks_needed(request: EngineRequest, model: Model) -> int:
+    tokens = len(request.prompt_token_ids) + request.sampling.max_tokens
+    return -(-tokens // model.block_tokens)
+
+
+def _check(request: EngineRequest, emitted: Sequence[int], script: Script, model: Model) -> None:
+    """Raise EngineRejected where this engine cannot serve the request as asked."""
+    sampling, prompt = request.sampling, request.prompt_token_ids
+    problems = {
+        "continuing a reply comes later": bool(emitted),
+        "choices above 1 are not supported yet": sampling.choices != 1,
+        "grammars are not supported yet": request.grammar is not None,
+        "logprobs are not supported yet": sampling.logprobs is not None,
+        "prompt_token_ids: at least one token is needed": not prompt,
+        "prompt_token_ids: outside the vocabulary": bool(prompt)
+        and not (min(prompt) >= 0 and max(prompt) < script.vocab_size),
+        "max_tokens: must be at least 1": sampling.max_tokens < 1,
+        "min_tokens: must lie between 0 and max_tokens": not 0
+        <= sampling.min_tokens
+        <= max(0, sampling.max_tokens),
+        "temperature: must be at least 0": not sampling.temperature >= 0,
+        "top_p: must lie in (0, 1]": not 0 < sampling.top_p <= 1,
+        "context: prompt and max_tokens exceed it": len(prompt) + sampling.max_tokens
+        > model.context_tokens,
+        "KV cache: the request never fits": _blocks_needed(request, model) > model.kv_blocks,
+    }
+    for problem, found in problems.items():
+        if found:
+            raise EngineRejected(problem)
