@@ -49,7 +49,7 @@ class InvalidId(ValueError):
 
 def show_request_id(request_id: RequestId) -> str:
     """Return the `request-id` header form, `req_` and 22 base62 characters."""
-    return REQUEST_PREFIX + _base62(uuid.UUID(request_id).bytes, _REQUEST_CHARS)
+    return REQUEST_PREFIX + base62(uuid.UUID(request_id).bytes, _REQUEST_CHARS)
 
 
 def show_reply_id(
@@ -64,7 +64,7 @@ def show_reply_id(
         locator.floor,
         uuid.UUID(request_id).bytes,
     )
-    return REPLY_PREFIXES[dialect] + _base62(body + _mac(body, org, workspace, key), _LOCATOR_CHARS)
+    return REPLY_PREFIXES[dialect] + base62(body + _mac(body, org, workspace, key), _LOCATOR_CHARS)
 
 
 def read_reply_id(reply_id: str, org: str, workspace: str, key: bytes) -> tuple[Locator, RequestId]:
@@ -117,7 +117,8 @@ def _mac(body: bytes, org: str, workspace: str, key: bytes) -> bytes:
     return hmac.new(key, body + names, hashlib.sha256).digest()[:_MAC_BYTES]
 
 
-def _base62(raw: bytes, width: int) -> str:
+def base62(raw: bytes, width: int) -> str:
+    """Return `raw` as a big-endian number in exactly `width` base62 digits."""
     number, characters = int.from_bytes(raw, "big"), []
     for _ in range(width):
         number, digit = divmod(number, 62)

@@ -17,6 +17,10 @@ GATEWAY_INFLIGHT_MAX = 2_048
 KEEPALIVE_MS = 10_000
 SLOW_CLIENT_MS = 30_000
 RETRY_AFTER_S = 2
+HTTP_BODIES_BYTES_MAX = 256 * MIB
+HTTP_BODY_READ_MS = 30_000
+HTTP_DRAIN_BYTES_MAX = 64 * MIB
+GATEWAY_DRAIN_MS = 20_000
 
 # --- log
 EVENT_BYTES_MAX = 8 * MIB
@@ -48,6 +52,12 @@ COMMIT_EVERY_MS = 250
 # --- gateway reader
 MAILBOX_ENTRIES_MAX = 1_024
 POLL_RECORDS_MAX = 1_024
+REREADS_MAX = 8
+CLOSE_READ_BACK_MS = 5_000
+CLOSE_RETRY_MS = 60_000
+RETRY_PAUSE_MS = 200
+ROUTING_BLOCK_TOKENS = 16
+ROUTING_BLOCKS = 2
 
 # --- fleet
 STATUS_EVERY_MS = 1_000
@@ -76,6 +86,11 @@ assert REPLY_TOKENS_MAX * 4 * ENGINE_STEP_CREDITS < EVENT_BYTES_MAX
 assert EVENT_BYTES_MAX < KAFKA_MESSAGE_BYTES_MAX
 # A keep-alive must come before a client's shortest usual read time-out (30 s) and before we call
 # it slow. assert KEEPALIVE_MS < SLOW_CLIENT_MS
+# Several of the largest bodies must fit beside each other, and a refused one is drained whole.
+assert HTTP_BODIES_BYTES_MAX >= 2 * HTTP_BODY_BYTES_MAX
+assert HTTP_DRAIN_BYTES_MAX >= HTTP_BODY_BYTES_MAX
+# A close is repeated for longer than one send may take, else it would be tried once only.
+assert CLOSE_RETRY_MS > 2 * SEND_TIMEOUT_MS
 # An unknown send must be known as such before the request is called late.
 assert SEND_TIMEOUT_MS < ADMIT_WITHIN_MS < DEADLINE_MS < BATCH_DEADLINE_MS
 # A gateway is lost only after several reports are missing.
