@@ -1,0 +1,1 @@
+"""The two APIs that clients speak, each as pure functions over decoded JSON."""
