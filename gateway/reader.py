@@ -1,0 +1,149 @@
+"""The reply reader: this gateway's tail of its preferred reply partition.
+
+Owns the tail's position and the folds of replies that somebody here waits for; others' records are
+skipped. Floors of new requests come from here (design rules 5.3 and 6.7). Writes nothing. Called by
+`submission.py` (follow), `closing.py` (forget) and the composition root or simulator (run).
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from gateway.mailbox import Mailbox, accept
+from infra.control import Bury
+from infra.errors import LogError, OffsetUnreadable
+from infra.ports import LogReader, LogRecord, TopicPartition
+from schemas import limits
+from schemas.codec import Undecodable, decode
+from schemas.fold import ReplyFold
+from schemas.replies import CloseReason, ReplyRecord, fact_of
+from schemas.requests import RequestAccepted
+from schemas.topics import REPLIES
+
+__all__ = ["Followed", "ReplyReader"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Followed:
+    """One reply that this gateway follows, from before its request was sent until its end."""
+
+    request: RequestAccepted
+    mailbox: Mailbox
+    fold: ReplyFold = field(default_factory=ReplyFold)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the end was read back."""
+    closing: CloseReason | None = None
+    """Why this gateway asked for the end, where it did; the log may say otherwise."""
+
+
+class ReplyReader:
+    """Tails one partition of `replies.v1` and folds the replies registered here."""
+
+    def __init__(self, *, reader: LogReader, partition: int, bury: Bury | None = None) -> None:
+        self._reader = reader
+        self._partition = TopicPartition(REPLIES, partition)
+        self._bury = bury
+        self._next_offset: int | None = None
+        self._followed: dict[str, Followed] = {}
+
+    @property
+    def partition(self) -> int:
+        """The reply partition that new requests name."""
+        return self._partition.partition
+
+    @property
+    def started(self) -> bool:
+        """True once the tail has a position, so that floors can be taken."""
+        return self._next_offset is not None
+
+    @property
+    def next_offset(self) -> int:
+        """The next offset this tail takes: nothing of a request not yet sent lies below it."""
+        assert self._next_offset is not None, "the reader has not started"
+        return self._next_offset
+
+    @property
+    def count(self) -> int:
+        """How many replies are followed."""
+        return len(self._followed)
+
+    async def start(self) -> None:
+        """Stand at the partition's present end. Raises LogUnavailable; may be repeated."""
+        bounds = await self._reader.bounds([self._partition])
+        self._assign(bounds[self._partition].end)
+
+    def follow(self, followed: Followed) -> None:
+        """Fold this reply from now on; call it before its request is sent."""
+        request = followed.request
+        assert request.locator.partition == self.partition, "followed where it is not read"
+        assert request.locator.floor <= self.next_offset, "a floor above the tail misses records"
+        self._followed[request.request_id] = followed
+
+    def forget(self, request_id: str) -> None:
+        """Follow a reply no longer; unknown ids are ignored."""
+        self._followed.pop(request_id, None)
+
+    def followed(self) -> tuple[Followed, ...]:
+        """Return all replies followed now."""
+        return tuple(self._followed.values())
+
+    async def run(self) -> None:
+        """Read for ever; an unreachable log is waited for and nothing is skipped."""
+        while True:
+            try:
+                if not self.started:
+                    await self.start()
+                await self.run_once()
+            except LogError:
+                await asyncio.sleep(limits.RETRY_PAUSE_MS / 1000)
+
+    async def run_once(self) -> None:
+        """Take one poll's records: fold them and put what was accepted into mailboxes.
+
+        Raises: LogUnavailable; nothing was taken.
+        """
+        try:
+            records = await self._reader.poll(
+                timeout_ms=limits.FETCH_WAIT_MS, max_records=limits.POLL_RECORDS_MAX
+            )
+        except OffsetUnreadable:
+            await self._recover()
+            return
+        for record in records:
+            await self._take(record)
+
+    async def _take(self, record: LogRecord) -> None:
+        try:
+            entries = decode(record.value, ReplyRecord).entries
+            facts = [fact_of(entry) for entry in entries]
+        except (Undecodable, ValueError) as error:
+            self._next_offset = record.offset + 1
+            if self._bury is not None:
+                await self._bury(record, str(error))
+            return
+        for fact in facts:
+            followed = self._followed.get(fact.request_id)
+            if followed is None:
+                continue
+            mail = accept(followed.fold, fact, record.append_time_ms)
+            if mail:
+                followed.mailbox.put(mail, record.offset)
+            if followed.fold.end is not None:
+                followed.ended.set()
+                self.forget(fact.request_id)
+        self._next_offset = record.offset + 1
+
+    async def _recover(self) -> None:
+        """Go on from what the log still holds, after retention has overtaken the tail.
+
+        Replies followed now would miss records, so each one's mailbox lapses: its consumer re-reads
+        from its floor, finds that gone too, and answers with an error.
+        """
+        bounds = (await self._reader.bounds([self._partition]))[self._partition]
+        for followed in self.followed():
+            followed.mailbox.lapse()
+            self.forget(followed.request.request_id)
+        self._assign(bounds.start if self.next_offset < bounds.start else bounds.end)
+
+    def _assign(self, offset: int) -> None:
+        self._reader.assign({self._partition: offset})
+        self._next_offset = offset
