@@ -5,6 +5,8 @@ hashed), then the project itself in place. Imports nothing but the standard libr
 all inputs makes a second run return at once, without network.
 """
 
+from __future__ import annotations  # an older Python must live to say what it lacks
+
 import argparse
 import hashlib
 import os
@@ -20,7 +22,6 @@ ROOT = LOCKS.parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / ".millstream-installed"
 TRIES = 6
-Command = list[str | Path]
 FREE_BYTES_MIN = 14 * 1024**3  # 6 GB of packages, their cache on the same disk, and room for data
 
 
@@ -38,8 +39,8 @@ def main() -> int:
         return 2
     print(
         f"Installing Millstream ({device}) into {VENV}.\n"
-        "This fetches about 6 GB once: vLLM, PyTorch, Kafka's JVM, ClickHouse's engine and a 93 MB\n"
-        "model. A broken download is taken up again; repeat the command if it gives up.",
+        "This fetches about 6 GB once: vLLM, PyTorch, Kafka's JVM, ClickHouse's engine and a\n"
+        "93 MB model. A broken download is taken up again; repeat the command if it gives up.",
         flush=True,
     )
     try:
@@ -61,19 +62,28 @@ def _install(device: str) -> None:
     STAMP.unlink(missing_ok=True)
     if not _is_ours(VENV / "pyvenv.cfg") or not python.exists():
         _run([sys.executable, "-m", "venv", "--clear", VENV])
-    hashed = ["--require-hashes", "--only-binary", ":all:"]
+    hashed: list[str | Path] = ["--require-hashes", "--only-binary", ":all:"]
     if not uv.exists():
-        pip = [python, "-m", "pip", "install", "--quiet", "--no-deps"]
+        pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--no-deps"]
         _retry([*pip, *hashed, "-r", LOCKS / "uv.txt"])
-    locks = [LOCKS / f"{device}.txt", LOCKS / "model.txt"]
+    locks: list[str | Path] = [LOCKS / f"{device}.txt", LOCKS / "model.txt"]
     _retry([uv, "pip", "sync", "--python", python, *hashed, *locks])
-    place = [uv, "pip", "install", "--python", python, "--quiet", "--no-deps", "--offline"]
+    place: list[str | Path] = [
+        uv,
+        "pip",
+        "install",
+        "--python",
+        python,
+        "--quiet",
+        "--no-deps",
+        "--offline",
+    ]
     _run([*place, "--no-build-isolation", "--editable", ROOT])
 
 
 def _is_ours(settings: Path) -> bool:
     """Return whether the environment there was made by this version of Python."""
-    wanted = "version = %d.%d." % sys.version_info[:2]
+    wanted = f"version = {sys.version_info[0]}.{sys.version_info[1]}."
     return settings.exists() and wanted in settings.read_text()
 
 
@@ -110,13 +120,13 @@ def _unfit() -> str:
     return ""
 
 
-def _run(command: Command) -> None:
+def _run(command: list[str | Path]) -> None:
     environ = dict(os.environ, UV_HTTP_TIMEOUT="120", PIP_DISABLE_PIP_VERSION_CHECK="1")
     environ.pop("VIRTUAL_ENV", None)
     subprocess.run(command, check=True, cwd=ROOT, env=environ)
 
 
-def _retry(command: Command) -> None:
+def _retry(command: list[str | Path]) -> None:
     """Run a step that downloads, again where it breaks off; finished files are kept in a cache."""
     for attempt in range(1, TRIES + 1):
         try:
