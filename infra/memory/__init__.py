@@ -1,0 +1,6 @@
+"""In-memory adapters of the log and the usage store: shipped, and what the simulator runs on."""
+
+from infra.memory.broker import MemoryBroker
+from infra.memory.faults import CommitFate, FaultPlan, NoFaults, PollFate, SendFate
+
+__all__ = ["CommitFate", "FaultPlan", "MemoryBroker", "NoFaults", "PollFate", "SendFate"]
