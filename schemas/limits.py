@@ -78,14 +78,23 @@ METERING_BATCH_ROWS_MAX = 5_000
 METERING_LINGER_MS = 250
 AUDIT_WAIT_S = 60
 
+# --- stream-app
+SEEN_RETENTION_MS = REQUESTS_RETENTION_MS
+SEEN_SWEPT_PER_RECORD_MAX = 8
+TOTALS_UNCONFIRMED_MAX = 10_000
+TOTALS_COMMIT_EVERY_MS = 1_000
+TOTALS_PUBLISH_EVERY_MS = 500
+
 # A request that fits the body limit must fit an event: 4 bytes per token id at most in Avro's
-# zigzag for ids < 2**27. assert PROMPT_TOKENS_MAX * 4 < EVENT_BYTES_MAX
+# zigzag for ids < 2**27.
+assert PROMPT_TOKENS_MAX * 4 < EVENT_BYTES_MAX
 # A terminal repeats all ids of a reply, beside the step's other deltas.
 assert REPLY_TOKENS_MAX * 4 * ENGINE_STEP_CREDITS < EVENT_BYTES_MAX
 # The broker must take whatever we let ourselves encode, with room for headers and batch framing.
 assert EVENT_BYTES_MAX < KAFKA_MESSAGE_BYTES_MAX
 # A keep-alive must come before a client's shortest usual read time-out (30 s) and before we call
-# it slow. assert KEEPALIVE_MS < SLOW_CLIENT_MS
+# it slow.
+assert KEEPALIVE_MS < SLOW_CLIENT_MS
 # Several of the largest bodies must fit beside each other, and a refused one is drained whole.
 assert HTTP_BODIES_BYTES_MAX >= 2 * HTTP_BODY_BYTES_MAX
 assert HTTP_DRAIN_BYTES_MAX >= HTTP_BODY_BYTES_MAX
@@ -99,7 +108,12 @@ assert STATUS_LOST_MS >= 5 * STATUS_EVERY_MS
 assert REPLIES_RETENTION_MS >= REQUESTS_RETENTION_MS + IDEMPOTENCY_MS
 assert OFFSETS_RETENTION_MS > REQUESTS_RETENTION_MS
 # A worker can hold a whole lane's span in flight, and the tail remembers far more than is in
-# flight. assert WORKER_INFLIGHT_MAX <= LANE_UNFINISHED_SPAN_MAX
+# flight.
+assert WORKER_INFLIGHT_MAX <= LANE_UNFINISHED_SPAN_MAX
 assert TAIL_ENDED_IDS_MAX >= LANES * LANE_UNFINISHED_SPAN_MAX
 # Clients are told to come back soon; SDKs sleep a day if told to.
 assert 0 < RETRY_AFTER_S <= 60
+# A usage event may come again for as long as its request may be delivered again.
+assert SEEN_RETENTION_MS >= REQUESTS_RETENTION_MS
+# A record adds one entry of `seen`; a sweep must take away faster than that.
+assert SEEN_SWEPT_PER_RECORD_MAX > 1
