@@ -5,6 +5,7 @@ topic.
 """
 
 import re
+import zlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -56,6 +57,11 @@ def requests_topic(pool: str) -> str:
     if not POOL_PATTERN.fullmatch(pool):
         raise ValueError(f"pool {pool!r}: expected {POOL_PATTERN.pattern}")
     return f"requests.{pool}.interactive.v1"
+
+
+def usage_partition(org: str) -> int:
+    """Return the partition of `usage.v1` that holds everything of an org."""
+    return zlib.crc32(org.encode()) % limits.USAGE_PARTITIONS
 
 
 def workers_group(pool: str) -> str:

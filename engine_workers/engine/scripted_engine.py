@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine_workers.engine.port import EngineRejected, EngineRequest, EngineStats, StepOutput
+from engine_workers.engine.refusals import refuse_unservable
 from engine_workers.engine.script import EMPTY_PREFIX, Script, expected_token, prefix_hash, run_salt
 from engine_workers.engine.stop_strings import StopStrings, StopTextDecoder
 from schemas.replies import Stop, StopReason
@@ -63,7 +64,14 @@ class ScriptedEngine:
 
     def start(self, request: EngineRequest, emitted: Sequence[int]) -> None:
         """Add a run. Raises EngineRejected."""
-        _check(request, emitted, self._script, self._model)
+        refuse_unservable(
+            request,
+            emitted,
+            vocab_size=self._script.vocab_size,
+            context_tokens=self._model.context_tokens,
+        )
+        if _blocks_needed(request, self._model) > self._model.kv_blocks:
+            raise EngineRejected("max_tokens: with the prompt more than the KV cache holds")
         sampling = request.sampling
         decoder = self._decode() if sampling.stop and self._decode else None
         assert request.run_id not in self._waiting | self._running, "run ids are never reused"
@@ -220,29 +228,3 @@ def _stop_of(run: _Run, token_id: int) -> Stop | None:
 def _blocks_needed(request: EngineRequest, model: Model) -> int:
     tokens = len(request.prompt_token_ids) + request.sampling.max_tokens
     return -(-tokens // model.block_tokens)
-
-
-def _check(request: EngineRequest, emitted: Sequence[int], script: Script, model: Model) -> None:
-    """Raise EngineRejected where this engine cannot serve the request as asked."""
-    sampling, prompt = request.sampling, request.prompt_token_ids
-    problems = {
-        "continuing a reply comes later": bool(emitted),
-        "choices above 1 are not supported yet": sampling.choices != 1,
-        "grammars are not supported yet": request.grammar is not None,
-        "logprobs are not supported yet": sampling.logprobs is not None,
-        "prompt_token_ids: at least one token is needed": not prompt,
-        "prompt_token_ids: outside the vocabulary": bool(prompt)
-        and not (min(prompt) >= 0 and max(prompt) < script.vocab_size),
-        "max_tokens: must be at least 1": sampling.max_tokens < 1,
-        "min_tokens: must lie between 0 and max_tokens": not 0
-        <= sampling.min_tokens
-        <= max(0, sampling.max_tokens),
-        "temperature: must be at least 0": not sampling.temperature >= 0,
-        "top_p: must lie in (0, 1]": not 0 < sampling.top_p <= 1,
-        "context: prompt and max_tokens exceed it": len(prompt) + sampling.max_tokens
-        > model.context_tokens,
-        "KV cache: the request never fits": _blocks_needed(request, model) > model.kv_blocks,
-    }
-    for problem, found in problems.items():
-        if found:
-            raise EngineRejected(problem)

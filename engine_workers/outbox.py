@@ -1,0 +1,90 @@
+"""What this worker says on `replies.v1`: facts in order, one record per turn and partition.
+
+All starts, deltas and closes of a worker pass here, so that their order per partition is the order
+in which they were decided. Owns batching and encoding; what a failed send means is the worker's
+business (design rule 6.3).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from infra.errors import LogError
+from infra.ports import Appended, LogWriter
+from schemas.codec import encode
+from schemas.replies import (
+    BOUNDARY_HEADER,
+    Closed,
+    Delta,
+    ReplyRecord,
+    Start,
+    entry_of,
+    is_boundary,
+)
+from schemas.topics import REPLIES
+
+Fact = Start | Delta | Closed
+
+
+class Outbox:
+    """Gathers facts while a send is being queued, then sends them as one record per partition."""
+
+    def __init__(
+        self, writer: LogWriter, on_failed: Callable[[Sequence[Fact], LogError], None]
+    ) -> None:
+        self._writer = writer
+        self._on_failed = on_failed
+        self._waiting: list[tuple[int, Fact]] = []
+        self._on_sent: list[Callable[[], None]] = []
+        self._wake = asyncio.Event()
+        self.records = 0
+        """Records sent so far; a figure for metrics."""
+
+    def put(self, partition: int, fact: Fact) -> None:
+        """Queue a fact; the caller bounds how many can be waiting (credits, jobs in flight)."""
+        self._waiting.append((partition, fact))
+        self._wake.set()
+
+    def when_sent(self, call: Callable[[], None]) -> None:
+        """Call back once all that was put so far has been handed to the writer."""
+        self._on_sent.append(call)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send for ever."""
+        while True:
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Send what waits, one record per partition; wait where nothing does."""
+        await self._wake.wait()
+        self._wake.clear()
+        waiting, self._waiting = self._waiting, []
+        on_sent, self._on_sent = self._on_sent, []
+        by_partition: dict[int, list[Fact]] = {}
+        for partition, fact in waiting:
+            by_partition.setdefault(partition, []).append(fact)
+        for partition, facts in by_partition.items():
+            await self._send(partition, tuple(facts))
+        for call in on_sent:
+            call()
+
+    async def _send(self, partition: int, facts: tuple[Fact, ...]) -> None:
+        value = encode(ReplyRecord(entries=tuple(entry_of(fact) for fact in facts)))
+        headers = ((BOUNDARY_HEADER, b"1"),) if is_boundary(facts) else ()
+        self.records += 1
+        try:
+            acknowledgement = await self._writer.enqueue(REPLIES, partition, value, headers=headers)
+        except LogError as error:
+            self._on_failed(facts, error)
+            return
+        acknowledgement.add_done_callback(partial(self._acknowledged, facts))
+
+    def _acknowledged(self, facts: tuple[Fact, ...], done: "asyncio.Future[Appended]") -> None:
+        if done.cancelled():
+            return  # the writer is closing with this process
+        error = done.exception()
+        if isinstance(error, LogError):
+            self._on_failed(facts, error)
+        elif error is not None:
+            raise error

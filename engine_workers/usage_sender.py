@@ -1,0 +1,66 @@
+"""Sends usage events until they are acknowledged (design rules 5.7, 6.4).
+
+The same bytes are sent however often: consumers deduplicate by request id. An unknown outcome is
+simply sent again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from infra.errors import LogError
+from infra.ports import Appended, LogWriter
+from schemas import limits
+from schemas.codec import encode
+from schemas.topics import USAGE, usage_partition
+from schemas.usage import UsageRecorded
+
+
+class UsageSender:
+    """A queue of usage events, bounded by the jobs that wait for their acknowledgement."""
+
+    def __init__(self, writer: LogWriter, on_acknowledged: Callable[[str], None]) -> None:
+        self._writer = writer
+        self._on_acknowledged = on_acknowledged
+        self._waiting: list[UsageRecorded] = []
+        self._wake = asyncio.Event()
+
+    def put(self, usage: UsageRecorded) -> None:
+        """Queue the usage of an ended reply."""
+        self._waiting.append(usage)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send for ever."""
+        while True:
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Send what waits; wait where nothing does."""
+        await self._wake.wait()
+        self._wake.clear()
+        waiting, self._waiting = self._waiting, []
+        for usage in waiting:
+            try:
+                acknowledgement = await self._writer.enqueue(
+                    USAGE, usage_partition(usage.org), encode(usage), key=usage.org.encode()
+                )
+            except LogError:
+                self._again(usage)
+                continue
+            acknowledgement.add_done_callback(partial(self._acknowledged, usage))
+
+    def _acknowledged(self, usage: UsageRecorded, done: "asyncio.Future[Appended]") -> None:
+        if done.cancelled():
+            return  # the writer is closing with this process
+        error = done.exception()
+        if error is None:
+            self._on_acknowledged(usage.request_id)
+        elif isinstance(error, LogError):
+            self._again(usage)
+        else:
+            raise error
+
+    def _again(self, usage: UsageRecorded) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(limits.COMMIT_EVERY_MS / 1000, self.put, usage)
