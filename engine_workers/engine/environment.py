@@ -1,0 +1,88 @@
+"""The environment that must stand before a process with vLLM in it starts.
+
+Owns which variables vLLM, OpenMP and the Hugging Face libraries read at load time, and their
+values. Does not set them: `engine_workers.__main__` executes itself again with them, because
+LD_PRELOAD and OpenMP's own variables take effect only at the start of a process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Device = Literal["cpu", "cuda"]
+Dtype = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmSettings:
+    """What one vLLM engine is made of."""
+
+    model_path: Path
+    device: Device = "cpu"
+    dtype: Dtype = "float32"
+    """float32 keeps a reply equal whether its prompt came from the prefix cache or not."""
+    context_tokens: int = 4_096
+    runs_max: int = 64
+    step_tokens_max: int = 192
+    """Prefill chunk: what two CPU cores compute in less than 0.5 s, the engine port's bound."""
+    block_tokens: int = 32
+    """Tokens of a KV block; prefix hits come in these. The CPU kernels want multiples of 32."""
+    kv_cache_bytes: int = 1 << 30
+    """On the CPU; a GPU takes its share of `gpu_memory_share` instead."""
+    gpu_memory_share: float = 0.9
+    own_process: bool | None = None
+    """True: the engine core runs in a child process. None: only on a GPU (on the CPU it costs)."""
+
+    @property
+    def in_own_process(self) -> bool:
+        """Tell whether the engine core runs in a child process."""
+        return self.device != "cpu" if self.own_process is None else self.own_process
+
+
+def missing_environment(
+    settings: VllmSettings, *, cores: int, prefix: Path, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what has to be set before the process starts; empty where all of it stands.
+
+    Thread counts and the like that the operator has set already are left alone.
+
+    Args:
+        cores: How many threads torch gets.
+        prefix: The virtual environment (`sys.prefix`), for Intel's OpenMP library.
+        environ: The environment as it is.
+    """
+    wanted = _fixed(settings)
+    if settings.device == "cpu":
+        defaults = {"OMP_NUM_THREADS": str(cores), "KMP_BLOCKTIME": "1"}
+        wanted |= {name: value for name, value in defaults.items() if name not in environ}
+        wanted |= _openmp_preload(prefix, environ)
+    return {name: value for name, value in wanted.items() if environ.get(name) != value}
+
+
+def _fixed(settings: VllmSettings) -> dict[str, str]:
+    own_process = "1" if settings.in_own_process else "0"
+    variables = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": own_process,
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TOKENIZERS_PARALLELISM": "false",  # its threads would fight torch's
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+        "VLLM_LOGGING_COLOR": "0",
+    }
+    if settings.device == "cpu":
+        # Binding threads to cores starves the process's own event loop thread on small machines.
+        variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    return variables
+
+
+def _openmp_preload(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Preload Intel's OpenMP where it is installed: 1.1 times the tokens/s of GNU's here."""
+    library = prefix / "lib" / "libiomp5.so"
+    loaded = environ.get("LD_PRELOAD", "")
+    if str(library) in loaded.split(":") or not library.is_file():
+        return {}
+    return {"LD_PRELOAD": f"{library}:{loaded}" if loaded else str(library)}
