@@ -264,5 +264,8 @@ class UsageStore(Protocol):
     async def physical_count(self) -> int:
         """Return how many rows are stored before collapsing."""
 
+    async def disputed(self) -> Sequence[str]:
+        """Return the ids whose stored copies differ in more than partition and offset; a healthy store has none."""
+
     async def close(self) -> None:
         """Release the connection."""

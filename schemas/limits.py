@@ -76,7 +76,20 @@ DEAD_LETTERS_PER_MINUTE_MAX = 600
 # --- metering
 METERING_BATCH_ROWS_MAX = 5_000
 METERING_LINGER_MS = 250
+METERING_COMMIT_EVERY_MS = 1_000
+METERING_RETRY_MS_MIN = 200
+METERING_RETRY_MS_MAX = 5_000
+DEAD_LETTER_VALUE_BYTES_MAX = MIB
 AUDIT_WAIT_S = 60
+
+# --- ClickHouse
+STORE_TIMEOUT_S = 30
+CLICKHOUSE_QUEUE_MAX = 64
+CLICKHOUSE_WORKERS = 2
+CLICKHOUSE_BODY_BYTES_MAX = 256 * MIB
+CLICKHOUSE_SQL_BYTES_MAX = MIB
+CLICKHOUSE_RESULT_BYTES_MAX = 256 * MIB
+CLICKHOUSE_QUERY_S_MAX = 60
 
 # --- stream-app
 SEEN_RETENTION_MS = REQUESTS_RETENTION_MS
@@ -111,9 +124,46 @@ assert OFFSETS_RETENTION_MS > REQUESTS_RETENTION_MS
 # flight.
 assert WORKER_INFLIGHT_MAX <= LANE_UNFINISHED_SPAN_MAX
 assert TAIL_ENDED_IDS_MAX >= LANES * LANE_UNFINISHED_SPAN_MAX
+# A usage row is visible 2 s after its event: lingering must leave most of that to the insert.
+assert 4 * METERING_LINGER_MS <= 1_000
+# A dead letter with its frame fits an event.
+assert 2 * DEAD_LETTER_VALUE_BYTES_MAX < EVENT_BYTES_MAX
+# A query never holds one of the engine's workers for ever, so that inserts get their turn.
+assert CLICKHOUSE_WORKERS >= 2
 # Clients are told to come back soon; SDKs sleep a day if told to.
 assert 0 < RETRY_AFTER_S <= 60
 # A usage event may come again for as long as its request may be delivered again.
 assert SEEN_RETENTION_MS >= REQUESTS_RETENTION_MS
 # A record adds one entry of `seen`; a sweep must take away faster than that.
 assert SEEN_SWEPT_PER_RECORD_MAX > 1
+
+# --- supervisor
+RESTART_WINDOW_S = 60
+RESTARTS_PER_WINDOW_MAX = 12
+RESTART_SETTLED_S = 10
+RESTART_PAUSE_MIN_S = 0.1
+RESTART_PAUSE_MAX_S = 5.0
+START_WITHIN_S = 180
+READY_POLL_MIN_S = 0.1
+READY_POLL_MAX_S = 2.0
+PROBE_WITHIN_S = 2.0
+DRAIN_STAGE_S = 30
+HURRIED_STAGE_S = 3
+SIGNAL_REPEAT_S = 1.0
+ORPHAN_WITHIN_S = 8.0
+LOG_FILE_BYTES_MAX = 16 * MIB
+LOG_FILES_KEPT = 3
+LISTEN_BACKLOG = 1_024
+FREE_DISK_BYTES_MIN = 1_024 * MIB
+DATA_VERSION = 1
+
+# A process that ends at once must reach the limit within the window, or it would be restarted for ever:
+# the pauses 0.1, 0.2, ... 5 s of that many restarts must fit in.
+assert (
+    sum(
+        min(RESTART_PAUSE_MIN_S * 2**n, RESTART_PAUSE_MAX_S) for n in range(RESTARTS_PER_WINDOW_MAX)
+    )
+    < RESTART_WINDOW_S - RESTART_SETTLED_S
+)
+# The second signal must be the user's, not the same Ctrl-C delivered twice.
+assert SIGNAL_REPEAT_S < HURRIED_STAGE_S < DRAIN_STAGE_S
