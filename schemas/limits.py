@@ -157,8 +157,8 @@ LISTEN_BACKLOG = 1_024
 FREE_DISK_BYTES_MIN = 1_024 * MIB
 DATA_VERSION = 1
 
-# A process that ends at once must reach the limit within the window, or it would be restarted for ever:
-# the pauses 0.1, 0.2, ... 5 s of that many restarts must fit in.
+# A process that ends at once must reach the limit within the window, or it would be restarted for
+# ever: the pauses 0.1, 0.2, ... 5 s of that many restarts must fit in.
 assert (
     sum(
         min(RESTART_PAUSE_MIN_S * 2**n, RESTART_PAUSE_MAX_S) for n in range(RESTARTS_PER_WINDOW_MAX)
