@@ -265,7 +265,8 @@ class UsageStore(Protocol):
         """Return how many rows are stored before collapsing."""
 
     async def disputed(self) -> Sequence[str]:
-        """Return the ids whose stored copies differ in more than partition and offset; a healthy store has none."""
+        """Return the ids whose stored copies differ in more than partition and offset; a healthy
+        store has none."""
 
     async def close(self) -> None:
         """Release the connection."""

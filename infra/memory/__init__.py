@@ -2,5 +2,15 @@
 
 from infra.memory.broker import MemoryBroker
 from infra.memory.faults import CommitFate, FaultPlan, NoFaults, PollFate, SendFate
+from infra.memory.store import InsertFault, MemoryUsageStore
 
-__all__ = ["CommitFate", "FaultPlan", "MemoryBroker", "NoFaults", "PollFate", "SendFate"]
+__all__ = [
+    "CommitFate",
+    "FaultPlan",
+    "InsertFault",
+    "MemoryBroker",
+    "MemoryUsageStore",
+    "NoFaults",
+    "PollFate",
+    "SendFate",
+]

@@ -1,7 +1,8 @@
-"""The usage store in memory: the same collapse as ClickHouse's ReplacingMergeTree, with faults to order.
+"""The usage store in memory: the same collapse as ClickHouse's ReplacingMergeTree, with faults to
+order.
 
-Owns rows and how they collapse when read; holds no rollups, since nothing reads them through the port. Used by
-the simulator and by tests.
+Owns rows and how they collapse when read; holds no rollups, since nothing reads them through the
+port. Used by the simulator and by tests.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertFault:
-    """What happens to one insert. With `fails`, `stored` tells the outcome that the caller cannot know."""
+    """What happens to one insert. With `fails`, `stored` tells the outcome that the caller cannot
+    know."""
 
     delay_s: float = 0.0
     stored: bool = True
@@ -64,7 +66,8 @@ class MemoryUsageStore:
         self.refreshed.update((row.usage.org, _hour_ms(row)) for row in rows)
 
     async def rows(self, request_id: str | None = None) -> Sequence[UsageRow]:
-        """Return rows collapsed by sort key, ordered by it; the highest offset wins, then the newest."""
+        """Return rows collapsed by sort key, ordered by it; the highest offset wins, then the
+        newest."""
         chosen = [
             row for row in self._rows if request_id is None or row.usage.request_id == request_id
         ]
@@ -101,8 +104,8 @@ class MemoryUsageStore:
     def change(self, request_id: str, **columns: object) -> None:
         """Change columns of a request's rows in place, as an operator's hand would."""
         self._rows = [
-            replace(row, usage=replace(row.usage, **columns))  # type: ignore[arg-type]  # any column
-            if row.usage.request_id == request_id
+            replace(row, usage=replace(row.usage, **columns))  # type: ignore[arg-type]  # any
+            column if row.usage.request_id == request_id
             else row
             for row in self._rows
         ]
