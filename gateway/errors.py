@@ -1,0 +1,168 @@
+"""Errors of the gateway, and the one table of what HTTP makes of each.
+
+    GatewayError
+      Refused              before any work; nothing changed
+        NotAuthenticated   no key, unknown key, revoked key
+        NotPermitted       the key may not do this
+        PathUnknown        no such path
+        MethodNotAllowed   not with this method
+        ModelUnknown       no such model here
+        BodyTooLarge       more bytes than the limit
+        BodyTooSlow        the body did not arrive in time
+        EventTooLarge      the request does not fit the log
+        Overloaded         no room, no worker, or not ready yet: come back
+      ClientGone           the client left or does not read; nobody is answered
+      ReplyBroken          the reply ended or was lost without its terminal (late, deadline, failed)
+
+`schemas.dialects.canonical.InvalidRequest` carries its own status.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from schemas import limits
+from schemas.fold import End
+from schemas.replies import CloseReason
+
+__all__ = [
+    "BodyTooLarge",
+    "BodyTooSlow",
+    "ClientGone",
+    "EventTooLarge",
+    "GatewayError",
+    "MethodNotAllowed",
+    "ModelUnknown",
+    "NotAuthenticated",
+    "NotPermitted",
+    "Overloaded",
+    "PathUnknown",
+    "Refused",
+    "ReplyBroken",
+    "Shown",
+    "broken_by",
+    "show",
+]
+
+
+class GatewayError(Exception):
+    """Base of all errors that the gateway raises on purpose."""
+
+
+class Refused(GatewayError):
+    """The request was refused before any work; nothing changed."""
+
+
+class NotAuthenticated(Refused):
+    """No key, or one that does not authenticate."""
+
+
+class NotPermitted(Refused):
+    """The key is good, but not for this."""
+
+
+class PathUnknown(Refused):
+    """There is no such path."""
+
+
+class MethodNotAllowed(Refused):
+    """The path exists, with another method."""
+
+
+class ModelUnknown(Refused):
+    """The model named is not served here."""
+
+
+class BodyTooLarge(Refused):
+    """The body has more bytes than the limit."""
+
+
+class BodyTooSlow(Refused):
+    """The body did not arrive within its time."""
+
+
+class EventTooLarge(Refused):
+    """The request would not fit the log."""
+
+
+class Overloaded(Refused):
+    """There is no room or no worker now, or the gateway is not ready: the client comes back."""
+
+
+class ClientGone(GatewayError):
+    """The client left, or reads so slowly that it was cut."""
+
+
+class ReplyBroken(GatewayError):
+    """A reply that will not get its terminal: closed for `reason`, or not to be followed."""
+
+    def __init__(self, reason: CloseReason, message: str | None = None) -> None:
+        super().__init__(message or _REASONS[reason])
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a client gets to see of an error."""
+
+    status: int
+    message: str
+    code: str | None = None
+    """OpenAI's `error.code`."""
+    retry_after_s: int | None = None
+    param: str | None = None
+
+
+_REASONS: Mapping[CloseReason, str] = {
+    CloseReason.LATE: "Overloaded: no worker took the request in time",
+    CloseReason.DEADLINE: "The request did not finish before its deadline",
+    CloseReason.FAILED: "The reply failed",
+    CloseReason.CANCELLED: "The request was cancelled",
+    CloseReason.ABANDONED: "The request was abandoned",
+}
+
+_STATUS: Mapping[type[GatewayError], tuple[int, str | None]] = {
+    NotAuthenticated: (401, "invalid_api_key"),
+    NotPermitted: (403, "permission_denied"),
+    PathUnknown: (404, None),
+    ModelUnknown: (404, "model_not_found"),
+    MethodNotAllowed: (405, None),
+    BodyTooSlow: (408, None),
+    BodyTooLarge: (413, "request_too_large"),
+    EventTooLarge: (413, "request_too_large"),
+    ClientGone: (499, None),
+    Overloaded: (529, "overloaded"),
+}
+
+_CLOSED_STATUS: Mapping[CloseReason, int] = {
+    CloseReason.LATE: 529,
+    CloseReason.DEADLINE: 504,
+    CloseReason.FAILED: 500,
+    CloseReason.ABANDONED: 500,
+    CloseReason.CANCELLED: 500,
+}
+
+_PARAM: Mapping[type[GatewayError], str] = {ModelUnknown: "model"}
+
+
+def show(error: Exception) -> Shown:
+    """Return status and words for an error; whatever is not ours is a plain 500 without details."""
+    if isinstance(error, ReplyBroken):
+        status = _CLOSED_STATUS[error.reason]
+        code: str | None = error.reason.value
+    elif isinstance(error, GatewayError):
+        status, code = _STATUS[type(error)]
+    else:
+        return Shown(status=500, message="Internal server error")
+    return Shown(
+        status=status,
+        message=str(error),
+        code=code,
+        retry_after_s=limits.RETRY_AFTER_S if status == 529 else None,
+        param=_PARAM.get(type(error)),
+    )
+
+
+def broken_by(end: End) -> ReplyBroken:
+    """Return the error of a reply that was closed instead of finished."""
+    assert end.close_reason is not None, "a terminal is no error"
+    return ReplyBroken(end.close_reason, end.message)

@@ -1,0 +1,174 @@
+"""A reply as its client's request sees it: accepted chunks, then how it ended.
+
+Owns the consumer's side of the mailbox, the re-reading after an overflow, and the two alarms of a
+request (`admit_by`, deadline). Makes no text (`schemas/assembler.py`) and no HTTP. Made by
+`submission.py`; consumed by the HTTP handlers and by the simulator's clients.
+"""
+
+from collections.abc import AsyncIterator, Callable
+
+from gateway.closing import Closer
+from gateway.errors import ReplyBroken
+from gateway.mailbox import Chunk, Mail
+from gateway.reader import Followed, ReplyReader
+from gateway.rereading import Rereading, RereadingPool
+from infra.errors import LogUnavailable, OffsetUnreadable
+from infra.ports import Clock
+from schemas import limits
+from schemas.fold import End
+from schemas.replies import CloseReason
+from schemas.requests import RequestAccepted
+
+__all__ = ["LiveReply"]
+
+
+class LiveReply:
+    """One client's view of one reply. Take until `end` is set, then `release`."""
+
+    def __init__(
+        self,
+        *,
+        followed: Followed,
+        reader: ReplyReader,
+        closer: Closer,
+        rereadings: RereadingPool,
+        clock: Clock,
+        on_release: Callable[["LiveReply"], None],
+    ) -> None:
+        self._followed = followed
+        self._mailbox = followed.mailbox
+        self._reader = reader
+        self._closer = closer
+        self._rereadings = rereadings
+        self._clock = clock
+        self._on_release = on_release
+        self._rereading: Rereading | None = None
+        self._taken = 0
+        self._answer_by_ms: int | None = None
+        self._interrupted = False
+        self.end: End | None = None
+        """How the reply ended; set once every accepted chunk before it has been taken."""
+        self.overflows = 0
+        """How often the mailbox was dropped and the reply read again from the log."""
+
+    @property
+    def request(self) -> RequestAccepted:
+        """The request as it was sent: its id, locator and header."""
+        return self._followed.request
+
+    @property
+    def accepted_count(self) -> int:
+        """Tokens accepted so far, taken or not."""
+        return self._followed.fold.accepted_count
+
+    @property
+    def started(self) -> bool:
+        """True once a worker's start was read."""
+        return self._followed.fold.starts > 0
+
+    async def take(self, timeout_ms: int) -> list[Chunk]:
+        """Return the chunks accepted since the last call, in log order.
+
+        Empty after `timeout_ms` without any, after `interrupt`, and once `end` is set.
+
+        Raises: ReplyBroken where the reply cannot be followed to its end any more.
+        """
+        until_ms = self._clock.now_ms() + timeout_ms
+        while self.end is None and not self._interrupted:
+            mail = await self._collect()
+            if mail:
+                return self._deliver(mail)
+            now_ms = self._clock.now_ms()
+            self._ring(now_ms)
+            if now_ms >= until_ms:
+                break
+            if not self._mailbox.lapsed:
+                wake_ms = min(until_ms, self._next_alarm_ms())
+                await self._mailbox.wait(max(1, wake_ms - now_ms) / 1000)
+        return []
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        """Yield chunks until `end` is set or the reply is interrupted."""
+        while self.end is None and not self._interrupted:
+            for chunk in await self.take(limits.KEEPALIVE_MS):
+                yield chunk
+
+    def close(self, reason: CloseReason, message: str | None = None) -> None:
+        """Ask for the reply's end; repeated calls have no effect, and a terminal may come first."""
+        if self.end is None and self._answer_by_ms is None:
+            self._answer_by_ms = self._clock.now_ms() + limits.CLOSE_READ_BACK_MS
+            self._closer.close(self._followed, reason, message)
+            self._mailbox.wake()
+
+    def interrupt(self) -> None:
+        """Make a waiting `take` return: the client has gone."""
+        self._interrupted = True
+        self._mailbox.wake()
+
+    @property
+    def interrupted(self) -> bool:
+        """True after `interrupt`."""
+        return self._interrupted
+
+    async def release(self) -> None:
+        """Stop consuming; a reply that has not ended is closed as cancelled."""
+        if self.end is None:
+            self.close(CloseReason.CANCELLED)
+        self._mailbox.close()
+        self._on_release(self)
+        if self._rereading is not None:
+            rereading, self._rereading = self._rereading, None
+            await self._rereadings.close(rereading)
+
+    async def _collect(self) -> list[Mail]:
+        """Return waiting mail, from the mailbox or, after an overflow, from the log."""
+        if not self._mailbox.lapsed:
+            return self._mailbox.take()
+        request = self.request
+        try:
+            if self._rereading is None:
+                self._rereading = await self._rereadings.open(
+                    request.request_id, request.locator, self._taken
+                )
+                self.overflows += self._rereading is not None
+            if self._rereading is None:  # too many read at once: wait for a place
+                await self._mailbox.wait(limits.RETRY_PAUSE_MS / 1000)
+                return []
+            mail = await self._rereading.read()
+        except OffsetUnreadable as error:
+            raise ReplyBroken(CloseReason.FAILED, "the reply is not in the log any more") from error
+        except LogUnavailable:
+            await self._mailbox.wait(limits.RETRY_PAUSE_MS / 1000)
+            return []
+        if self._rereading.next_offset >= self._reader.next_offset:
+            self._mailbox.join(self._rereading.next_offset)
+            rereading, self._rereading = self._rereading, None
+            await self._rereadings.close(rereading)
+        return mail
+
+    def _deliver(self, mail: list[Mail]) -> list[Chunk]:
+        self._taken += len(mail)
+        last = mail[-1]
+        if isinstance(last, End):
+            self.end = last
+        return [entry for entry in mail if isinstance(entry, Chunk)]
+
+    def _next_alarm_ms(self) -> int:
+        request = self.request
+        if self._answer_by_ms is not None:
+            return self._answer_by_ms
+        if self.started:
+            return request.deadline_ms
+        return min(request.deadline_ms, request.admit_by_ms + limits.LATE_MARGIN_MS)
+
+    def _ring(self, now_ms: int) -> None:
+        """Act on an alarm that has passed. Raises ReplyBroken where our close is not read back."""
+        if now_ms < self._next_alarm_ms():
+            return
+        if self._answer_by_ms is not None:
+            reason = self._followed.closing or CloseReason.FAILED
+            raise ReplyBroken(reason, "the end of the reply could not be confirmed")
+        if now_ms >= self.request.deadline_ms:
+            self.close(CloseReason.DEADLINE)
+        else:
+            self.close(CloseReason.LATE)

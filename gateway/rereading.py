@@ -1,0 +1,86 @@
+"""Re-reading a reply from the log, from its floor: what refills a mailbox that was dropped.
+
+Owns one range read: a reader of its own, a fold from scratch and the count of mail that the client
+already has. Slow client, resume and replay are this one mechanism (design step 5.6). Called by
+`live_reply.py`; how many run at once is bounded there.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from gateway.mailbox import Mail, accept
+from infra.ports import LogReader, TopicPartition
+from schemas import limits
+from schemas.codec import Undecodable, decode
+from schemas.fold import ReplyFold
+from schemas.ids import Locator
+from schemas.replies import ReplyRecord, fact_of
+from schemas.topics import REPLIES
+
+__all__ = ["OpenReader", "Rereading", "RereadingPool"]
+
+OpenReader = Callable[[], Awaitable[LogReader]]
+"""Opens a fresh, connected reader. Raises LogUnavailable."""
+
+
+class Rereading:
+    """One reply read again from its floor, past the mail that was already taken."""
+
+    def __init__(self, reader: LogReader, request_id: str, locator: Locator, taken: int) -> None:
+        self._reader = reader
+        self._request_id = request_id
+        self._partition = TopicPartition(REPLIES, locator.partition)
+        self._fold = ReplyFold()
+        self._to_skip = taken
+        self.next_offset = locator.floor
+        reader.assign({self._partition: locator.floor})
+
+    async def read(self) -> list[Mail]:
+        """Return the mail of the next records that the client has not had; may be empty.
+
+        Raises: OffsetUnreadable where retention took the floor, LogUnavailable (repeat the call).
+        """
+        records = await self._reader.poll(
+            timeout_ms=limits.FETCH_WAIT_MS, max_records=limits.POLL_RECORDS_MAX
+        )
+        fresh: list[Mail] = []
+        for record in records:
+            self.next_offset = record.offset + 1
+            try:
+                facts = [fact_of(entry) for entry in decode(record.value, ReplyRecord).entries]
+            except (Undecodable, ValueError):
+                continue  # the tail has met it too, and buries it
+            for fact in facts:
+                if fact.request_id == self._request_id:
+                    fresh.extend(accept(self._fold, fact, record.append_time_ms))
+        skipped = min(self._to_skip, len(fresh))
+        self._to_skip -= skipped
+        return fresh[skipped:]
+
+    async def close(self) -> None:
+        """Release the reader."""
+        await self._reader.close()
+
+
+class RereadingPool:
+    """Opens re-readings, at most `limits.REREADS_MAX` at once; the rest try again later."""
+
+    def __init__(self, open_reader: OpenReader) -> None:
+        self._open_reader = open_reader
+        self._open_count = 0
+
+    async def open(self, request_id: str, locator: Locator, taken: int) -> Rereading | None:
+        """Start reading, or return None where too many read already. Raises LogUnavailable."""
+        if self._open_count >= limits.REREADS_MAX:
+            return None
+        self._open_count += 1
+        try:
+            reader = await self._open_reader()
+        except BaseException:
+            self._open_count -= 1
+            raise
+        return Rereading(reader, request_id, locator, taken)
+
+    async def close(self, rereading: Rereading) -> None:
+        """Release a re-reading and its place."""
+        self._open_count -= 1
+        await rereading.close()

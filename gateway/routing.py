@@ -1,0 +1,48 @@
+"""Choosing a lane: rendezvous hashing of a prompt's first two blocks.
+
+Owns one decision, pure: equal beginnings go to the same lane at every gateway without talking, and
+a lane that drains moves only its own prompts. Called by `submission.py`.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Collection, Sequence
+
+from schemas import limits
+from schemas.operations import ProcessReported, ProcessState
+
+__all__ = ["lane_of", "open_lanes"]
+
+
+def lane_of(prompt_token_ids: Sequence[int], lanes: Collection[int]) -> int:
+    """Return the lane with the highest 64-bit score for the prompt's beginning.
+
+    Two blocks, never the first alone: all requests of a service tend to share that one. A shorter
+    prompt is hashed by what it has. BLAKE2b, because Python's own hash differs between processes.
+    """
+    assert lanes, "a pool has lanes"
+    head = array("q", prompt_token_ids[: limits.ROUTING_BLOCKS * limits.ROUTING_BLOCK_TOKENS])
+    prefix = hashlib.blake2b(head.tobytes(), digest_size=8).digest()
+    return max(lanes, key=lambda lane: (_score(prefix, lane), lane))
+
+
+def open_lanes(workers: Collection[ProcessReported], lanes: int = limits.LANES) -> tuple[int, ...]:
+    """Return the lanes that take new requests: all but those of draining workers (rule 6.10).
+
+    Empty where no live worker serves. A lane nobody reports is open: its next owner will have it.
+    """
+    if not any(worker.state is ProcessState.SERVING for worker in workers):
+        return ()
+    draining = {
+        lane for worker in workers if worker.state is ProcessState.DRAINING for lane in worker.lanes
+    }
+    serving = {
+        lane for worker in workers if worker.state is ProcessState.SERVING for lane in worker.lanes
+    }
+    left = tuple(lane for lane in range(lanes) if lane not in draining - serving)
+    return left or tuple(range(lanes))
+
+
+def _score(prefix: bytes, lane: int) -> int:
+    mixed = hashlib.blake2b(prefix + lane.to_bytes(4, "big"), digest_size=8)
+    return int.from_bytes(mixed.digest(), "big")

@@ -1,0 +1,255 @@
+"""A platform in memory for the gateway's tests: broker, core, and a worker that follows a script.
+
+The worker is a few lines: it takes request records and appends starts, deltas and ends as its
+script says. It checks nothing; what counts is the gateway.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from gateway.closing import Closer
+from gateway.reader import ReplyReader
+from gateway.rereading import RereadingPool
+from gateway.submission import ServedModel, Submission
+from infra.control import ControlView
+from infra.memory import MemoryBroker
+from infra.ports import LogReader, LogWriter, TopicPartition
+from infra.system import SystemClock, SystemEntropy
+from schemas import limits
+from schemas.codec import decode, encode
+from schemas.dialects.canonical import CanonicalMessage, CanonicalRequest
+from schemas.operations import ControlRecord, ProcessReported, ProcessState, TopicCreated
+from schemas.replies import (
+    ChoiceTokens,
+    Closed,
+    CloseReason,
+    Delta,
+    Entry,
+    ReplyRecord,
+    StageTimes,
+    Start,
+    Stop,
+    StopReason,
+    Terminal,
+)
+from schemas.requests import Dialect, Identity, RequestAccepted
+from schemas.topics import REPLIES, requests_topic, topics
+
+POOL = "test"
+IDENTITY = Identity(org="acme", workspace="default", key_id="key_1")
+WORKER = ProcessReported(
+    process="worker-0",
+    incarnation="worker-0/1",
+    kind="worker",
+    state=ProcessState.SERVING,
+    pool=POOL,
+    lanes=tuple(range(limits.LANES)),
+)
+
+Script = Callable[["FakeWorker", RequestAccepted], Awaitable[None]]
+
+
+def canonical(max_tokens: int | None = 8, **fields: object) -> CanonicalRequest:
+    """Return a small well-formed request."""
+    values: dict[str, object] = {
+        "dialect": Dialect.ANTHROPIC,
+        "dialect_version": "2023-06-01",
+        "model": "m",
+        "messages": (CanonicalMessage(role="user", text="hi"),),
+        "max_tokens": max_tokens,
+        "stream": True,
+    }
+    return CanonicalRequest(**{**values, **fields})  # type: ignore[arg-type] # test builder
+
+
+@dataclass
+class FakeWorker:
+    """Appends what a script says for each request it meets, in one record per call."""
+
+    writer: LogWriter
+    script: Script
+    seen: list[RequestAccepted] = field(default_factory=list)
+    closes: list[Closed] = field(default_factory=list)
+    written: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+
+    async def append(self, request: RequestAccepted, *entries: Entry) -> None:
+        """Append one record to the request's reply partition."""
+        value = encode(ReplyRecord(entries=entries))
+        await self.writer.send(REPLIES, request.locator.partition, value)
+
+    async def start(self, request: RequestAccepted, attempt: str = "a1") -> None:
+        """Open an attempt."""
+        start = Start(
+            request_id=request.request_id,
+            attempt=attempt,
+            worker="worker-0/1",
+            header=request.header,
+            identity=request.identity,
+            placement=request.placement,
+        )
+        await self.append(request, Entry(start=start))
+
+    async def say(
+        self,
+        request: RequestAccepted,
+        *token_ids: int,
+        stop: StopReason | None = None,
+        attempt: str = "a1",
+    ) -> None:
+        """Append the next tokens; with `stop`, also the terminal."""
+        held = self.tokens.setdefault(request.request_id, [])
+        first = len(held)
+        held.extend(token_ids)
+        terminal = None
+        if stop is not None:
+            terminal = Terminal(
+                stops=(Stop(reason=stop),),
+                stages=StageTimes(taken_ms=1, started_ms=1, first_token_ms=1, finished_ms=1),
+                tokens=(ChoiceTokens(segment=0, choice=0, token_ids=tuple(held)),),
+            )
+        delta = Delta(
+            request_id=request.request_id,
+            attempt=attempt,
+            segment=0,
+            choice=0,
+            first_index=first,
+            token_ids=token_ids,
+            cached_tokens=0 if first == 0 and token_ids else None,
+            stop=Stop(reason=stop) if stop else None,
+            terminal=terminal,
+        )
+        await self.append(request, Entry(delta=delta))
+
+    async def close(self, request: RequestAccepted, reason: CloseReason) -> None:
+        """Close the reply as a worker would."""
+        closed = Closed(
+            request_id=request.request_id,
+            reason=reason,
+            by="worker-0/1",
+            header=request.header,
+            identity=request.identity,
+            placement=request.placement,
+        )
+        await self.append(request, Entry(closed=closed))
+
+    async def run(self, requests: LogReader, replies: LogReader) -> None:
+        """Answer every request record by the script, and note closes."""
+        requests.assign(
+            {TopicPartition(requests_topic(POOL), lane): 0 for lane in range(limits.LANES)}
+        )
+        replies.assign({TopicPartition(REPLIES, p): 0 for p in range(limits.REPLY_PARTITIONS)})
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._note_closes(replies))
+            while True:
+                for record in await requests.poll(timeout_ms=1_000, max_records=100):
+                    request = decode(record.value, RequestAccepted)
+                    self.seen.append(request)
+                    group.create_task(self._answer(request))
+
+    async def _answer(self, request: RequestAccepted) -> None:
+        await self.script(self, request)
+
+    async def _note_closes(self, replies: LogReader) -> None:
+        while True:
+            for record in await replies.poll(timeout_ms=1_000, max_records=1_000):
+                for entry in decode(record.value, ReplyRecord).entries:
+                    if entry.closed is not None:
+                        self.closes.append(entry.closed)
+
+
+@dataclass(kw_only=True)
+class Platform:
+    """The gateway's core on a memory broker, beside a fake worker."""
+
+    broker: MemoryBroker
+    control: ControlView
+    reader: ReplyReader
+    closer: Closer
+    submission: Submission
+    worker: FakeWorker
+    workers: list[ProcessReported]
+
+
+async def answer_hello(worker: FakeWorker, request: RequestAccepted) -> None:
+    """Start, say three tokens one by one, end."""
+    await worker.start(request)
+    for token in (72, 105):
+        await worker.say(request, token)
+    await worker.say(request, 33, stop=StopReason.END)
+
+
+async def stay_silent(worker: FakeWorker, request: RequestAccepted) -> None:
+    """Take the request and never answer."""
+
+
+@asynccontextmanager
+async def platform(
+    script: Script = answer_hello,
+    *,
+    context_tokens: int = 64,
+    admit_within_ms: int = limits.ADMIT_WITHIN_MS,
+    deadline_ms: int = limits.DEADLINE_MS,
+    broker: MemoryBroker | None = None,
+    send_timeout_ms: int = limits.SEND_TIMEOUT_MS,
+) -> AsyncIterator[Platform]:
+    """Run a platform; its tasks end with the block."""
+    clock, entropy = SystemClock(), SystemEntropy()
+    broker = broker or MemoryBroker(clock)
+    for topic in topics(POOL):
+        broker.create_topic(topic.name, topic.partitions, {})
+    control = ControlView()
+    control.apply(
+        ControlRecord(topic_created=TopicCreated(topic=REPLIES, partitions=4, incarnation=7))
+    )
+    reader = ReplyReader(reader=broker.reader("gateway"), partition=0)
+    await reader.start()
+    closer = Closer(
+        writer=broker.writer("gateway-closes"), clock=clock, reader=reader, by="gateway-0/1"
+    )
+    workers = [WORKER]
+
+    async def open_reader() -> LogReader:
+        return broker.reader("gateway-reread")
+
+    submission = Submission(
+        clock=clock,
+        entropy=entropy,
+        control=control,
+        live_workers=lambda: workers,
+        reader=reader,
+        requests=broker.writer("gateway-requests", send_timeout_ms=send_timeout_ms),
+        closer=closer,
+        rereadings=RereadingPool(open_reader),
+        gateway="gateway-0/1",
+        model=ServedModel(
+            alias="m",
+            model_version="m-1",
+            pool=POOL,
+            context_tokens=context_tokens,
+            admit_within_ms=admit_within_ms,
+            deadline_ms=deadline_ms,
+        ),
+    )
+    worker = FakeWorker(writer=broker.writer("worker"), script=script)
+    tasks = [
+        asyncio.create_task(reader.run()),
+        asyncio.create_task(worker.run(broker.reader("w-requests"), broker.reader("w-replies"))),
+    ]
+    try:
+        yield Platform(
+            broker=broker,
+            control=control,
+            reader=reader,
+            closer=closer,
+            submission=submission,
+            worker=worker,
+            workers=workers,
+        )
+    finally:
+        await closer.stop(0.2)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
