@@ -1,23 +1,101 @@
-"""Anthropic's Messages API: reading a request, writing errors. Pure; bodies are decoded JSON."""
+"""Anthropic's Messages API: reading a request, writing errors. Pure; bodies are decoded JSON.
 
+Source: https://docs.anthropic.com/en/api/messages; anthropic-python 2.14.0 for 2026-10-21.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from schemas.dialects import fields
+from schemas.dialects.anthropic_turns import read_turns
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
+from schemas.dialects.sampling import draws
+from schemas.limits import HTTP_STOP_SEQUENCE_CHARS_MAX, HTTP_STOP_SEQUENCES_MAX
+from schemas.requests import Dialect
 
-VERSIONS = ("2023-06-01", "2026-10-21")
+VERSIONS: Final = ("2023-06-01", "2026-10-21")
+
+_STRICT_VERSION = "2026-10-21"
+_SAMPLING_FIELDS = ("temperature", "top_p", "top_k")
+_BUILT = frozenset(
+    {
+        *("model", "max_tokens", "messages", "system", "stop_sequences", "stream"),
+        *_SAMPLING_FIELDS,
+        *("metadata", "service_tier", "cache_control"),
+        *("seed", "ignore_eos", "min_tokens"),  # extensions
+    }
+)
+_UNBUILT: Final[Mapping[str, fields.Neutral]] = {
+    "tools": fields.empty,
+    "tool_choice": fields.typed("none", "auto"),
+    "thinking": fields.typed("disabled"),
+    "output_config": fields.empty,
+    "output_format": fields.never,
+    "speed": fields.one_of("standard"),
+    "inference_geo": fields.never,
+    "container": fields.never,
+    "diagnostics": fields.empty,
+    "mcp_servers": fields.empty,
+    "context_management": fields.empty,
+    "compaction": fields.never,
+    "fallbacks": fields.empty,
+    "fallback_credit_token": fields.never,
+    "billing_policy": fields.never,
+}
+_KNOWN = _BUILT | _UNBUILT.keys() | {"thread"}
+
+_ERROR_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
 
 
 def check_version(header: str | None) -> str:
-    """Return the `anthropic-version` asked for; raises InvalidRequest where it is missing or unknown."""
-    raise NotImplementedError
+    """Return the `anthropic-version` asked for; raises InvalidRequest if missing or unknown."""
+    if header is None:
+        raise InvalidRequest("anthropic-version", "header is required")
+    if header not in VERSIONS:
+        raise InvalidRequest(
+            "anthropic-version", f"'{header}' is unknown; expected one of {', '.join(VERSIONS)}"
+        )
+    return header
 
 
 def parse(body: object, version: str) -> CanonicalRequest:
-    """Read a body of POST /v1/messages; raises InvalidRequest."""
-    raise NotImplementedError
+    """Read a body of POST /v1/messages.
+
+    Raises: InvalidRequest, naming the field; `thread` gets the answer that makes clients fall back
+    to whole histories.
+    """
+    request = fields.as_object(body, "")
+    if request.get("thread") is not None:
+        raise InvalidRequest(
+            "",
+            "thread is not supported",
+            code="thread_unsupported_request",
+            details={"unsupported": []},
+        )
+    return _read(request, version, _max_tokens(request))
 
 
 def parse_count(body: object, version: str) -> CanonicalRequest:
-    """Read a body of POST /v1/messages/count_tokens (max_tokens is absent); raises InvalidRequest."""
-    raise NotImplementedError
+    """Read a body of POST /v1/messages/count_tokens: max_tokens is optional, `thread` passes."""
+    request = fields.as_object(body, "")
+    given = request.get("max_tokens")
+    return _read(request, version, None if given is None else _max_tokens(request))
 
 
 def error_body(
@@ -29,10 +107,82 @@ def error_body(
     param: str | None = None,
     details: dict[str, object] | None = None,
 ) -> dict[str, object]:
-    """Return the error object for a status."""
-    raise NotImplementedError
+    """Return the error object for a status; `code` becomes `details.error_code`.
+
+    `param` has no place in this dialect; the message names the field.
+    """
+    fallback = "invalid_request_error" if status < 500 else "api_error"
+    error: dict[str, object] = {"type": _ERROR_TYPES.get(status, fallback), "message": message}
+    if code is not None:
+        error["details"] = {"error_code": code} | (details or {})
+    elif details is not None:
+        error["details"] = details
+    return {"type": "error", "error": error, "request_id": request_id}
 
 
 def invalid_body(error: InvalidRequest, request_id: str) -> dict[str, object]:
     """Return the error object of a refused request."""
-    raise NotImplementedError
+    return error_body(
+        error.status, error.message, request_id, code=error.code, details=error.details
+    )
+
+
+def _read(request: dict[str, object], version: str, max_tokens: int | None) -> CanonicalRequest:
+    fields.refuse_extra(request, _KNOWN, "")
+    if version == _STRICT_VERSION:
+        fields.refuse_extra(request, _KNOWN.difference(_SAMPLING_FIELDS), "")
+    fields.refuse_unbuilt(request, _UNBUILT, "")
+    model = fields.as_text(fields.required(request, "model"), "model", fields.MODEL_CHARS_MAX)
+    temperature, top_p, top_k = draws(
+        fields.optional_number(request, "temperature", 1.0, 0.0, 1.0),
+        fields.optional_number(request, "top_p", 1.0, 0.0, 1.0),
+        fields.optional_integer(request, "top_k", 0) or 0,
+    )
+    if request.get("service_tier") is not None:
+        fields.as_choice(request["service_tier"], "service_tier", ("auto", "standard_only"))
+    return CanonicalRequest(
+        dialect=Dialect.ANTHROPIC,
+        dialect_version=version,
+        model=model,
+        messages=read_turns(request),
+        max_tokens=max_tokens,
+        stream=fields.optional_flag(request, "stream"),
+        stop=_stop_sequences(request),
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=fields.optional_integer(request, "seed", fields.INT64_MIN, fields.INT64_MAX),
+        min_tokens=fields.minimum_tokens(request, max_tokens),
+        ignore_eos=fields.optional_flag(request, "ignore_eos"),
+        user=_user(request),
+    )
+
+
+def _max_tokens(request: Mapping[str, object]) -> int:
+    value = fields.as_integer(fields.required(request, "max_tokens"), "max_tokens", 0)
+    if value == 0:
+        raise InvalidRequest("max_tokens", "0 (cache prewarming) is not supported yet")
+    return value
+
+
+def _stop_sequences(request: Mapping[str, object]) -> tuple[str, ...]:
+    value = request.get("stop_sequences")
+    if value is None:
+        return ()
+    stops = fields.stop_strings(
+        value, "stop_sequences", HTTP_STOP_SEQUENCES_MAX, HTTP_STOP_SEQUENCE_CHARS_MAX
+    )
+    if any(stop.isspace() for stop in stops):
+        raise InvalidRequest("stop_sequences", "each stop sequence must contain non-whitespace")
+    return stops
+
+
+def _user(request: Mapping[str, object]) -> str | None:
+    if request.get("metadata") is None:
+        return None
+    metadata = fields.as_object(request["metadata"], "metadata")
+    fields.refuse_extra(metadata, ("user_id",), "metadata")
+    user = metadata.get("user_id")
+    if user is None:
+        return None
+    return fields.as_text(user, "metadata.user_id", fields.LABEL_CHARS_MAX)

@@ -1,6 +1,6 @@
 """One request in one shape, whichever API it came by, and the error that refuses one.
 
-Owns the shape; the dialects own how it is read. The gateway turns it into prompt tokens and `Sampling`.
+Owns the shape; the dialects own how it is read. The gateway turns it into prompt and `Sampling`.
 """
 
 from dataclasses import dataclass
