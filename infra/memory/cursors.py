@@ -1,6 +1,7 @@
 """Where one reader stands in each of its partitions.
 
-Owns positions, pauses and the turn order; nothing waits here. Used by the plain reader and the group reader alike.
+Owns positions, pauses and the turn order; nothing waits here. Used by the plain reader and the
+group reader alike.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -17,8 +17,8 @@ CommitKind = Literal["take", "stale", "lose", "ack_lost"]
 class SendFate:
     """What happens to one record on its way.
 
-    deliver     lands after `land_ms` and is acknowledged `ack_ms` later; where that passes the bound,
-                the sender gets SendUnknown at the bound and the record lands all the same
+    deliver     lands after `land_ms` and is acknowledged `ack_ms` later; where that passes the
+                bound, the sender gets SendUnknown at the bound and the record lands all the same
     lose        never lands; SendUnknown at the bound
     ack_lost    lands after `land_ms`; SendUnknown at the bound
     late        SendUnknown at the bound; lands `late_ms` after it, whatever became of the sender

@@ -70,7 +70,7 @@ class Group:
         return self._assigned[member_id]
 
     def rebalance(self, *, scatter: bool = False) -> None:
-        """Start a new generation; `scatter` deals the partitions out afresh, each time otherwise."""
+        """Start a new generation; `scatter` deals all partitions out afresh."""
         self.generation += 1
         order = list(self._members)
         current: Mapping[str, frozenset[TopicPartition]] = self._assigned

@@ -1,6 +1,7 @@
 """One partition as a plain list: append, read, truncate.
 
-Owns offsets and append times, nothing of bounds and faults. Called by writers (append), cursors (read) and the broker (truncate), all on one event loop.
+Owns offsets and append times, nothing of faults. Called by writers (append), cursors (read) and the
+broker (truncate), all on one event loop.
 """
 
 from infra.memory.wakeup import Wakeup

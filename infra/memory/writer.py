@@ -1,7 +1,7 @@
 """The memory log's writer. Implements `infra.ports.LogWriter`.
 
-Owns the way of a record to its partition: order, bounds, and the carrying out of a send's fate. Like
-a real producer it has one record in flight for each partition; when one fails, the records queued
+Owns the way of a record to its partition: order, time bounds, what a send's fate comes to. Like a
+real producer it has one record in flight for each partition; when one fails, the records queued
 behind it fail with it and the partition starts afresh (a new producer), while what was in the
 network may still land.
 """
