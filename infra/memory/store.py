@@ -104,8 +104,8 @@ class MemoryUsageStore:
     def change(self, request_id: str, **columns: object) -> None:
         """Change columns of a request's rows in place, as an operator's hand would."""
         self._rows = [
-            replace(row, usage=replace(row.usage, **columns))  # type: ignore[arg-type]  # any
-            column if row.usage.request_id == request_id
+            replace(row, usage=replace(row.usage, **columns))  # type: ignore[arg-type]  # any column
+            if row.usage.request_id == request_id
             else row
             for row in self._rows
         ]
