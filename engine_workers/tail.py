@@ -6,7 +6,7 @@ decides nothing about requests: it tells a listener what counted. Called by `eng
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -62,7 +62,10 @@ class ReplyTail:
     """Folds every reply from the tail's start on; completes older ones by scans."""
 
     def __init__(
-        self, reader: LogReader, open_reader: Callable[[], LogReader], listener: TailListener
+        self,
+        reader: LogReader,
+        open_reader: Callable[[], Awaitable[LogReader]],
+        listener: TailListener,
     ) -> None:
         self._reader = reader
         self._open_reader = open_reader
@@ -178,7 +181,7 @@ class ReplyTail:
     async def _scan(self, partition: int) -> None:
         """Complete the wanted ids of a partition, round by round, until none are left."""
         scan = self._scans[partition]
-        reader = self._open_reader()
+        reader = await self._open_reader()
         try:
             while scan.wanted:
                 try:

@@ -44,7 +44,7 @@ class WorkerDeps:
     group: GroupReader
     tail_reader: LogReader
     fleet_reader: LogReader
-    open_reader: Callable[[], LogReader]
+    open_reader: Callable[[], Awaitable[LogReader]]
     reply_writer: LogWriter
     usage_writer: LogWriter
     status_writer: LogWriter
