@@ -1,0 +1,229 @@
+"""The Faust shell: the app, its two tables with changelogs, its agent, and the commits.
+
+Owns every Faust setting and what Faust must not do: make topics, serve HTTP, acknowledge or commit
+by itself. Acks are off for `usage.v1`; offsets are committed here, once `confirmations.py` allows
+it (see `totals.py` for why). Topics, the changelogs and Faust's leader topic included, are made by
+`apply`. Called by `__main__.py`.
+"""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faust
+from faust.types import TP, EventT, StreamT
+
+from infra.ports import LogRecord
+from schemas import limits
+from schemas.topics import FAUST_TABLES, STREAM_APP_ID, USAGE
+from streams.stream_app import entries
+from streams.stream_app.agent import AgentDeps, UsageAgent, UsageTables
+from streams.stream_app.errors import Halted
+
+CONCURRENCY = 1
+"""More loses records: Faust commits past one in flight (faust#606), and handling is not atomic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSettings:
+    """What differs between deployments."""
+
+    kafka: str
+    data_dir: Path
+    client_id: str
+    session_timeout_ms: int
+    heartbeat_ms: int
+    rebalance_timeout_ms: int
+
+
+class ConfirmedTable(faust.Table):  # type: ignore[misc]  # faust ships no types
+    """A table that keeps the futures of its changelog writes, and lets the right value win."""
+
+    def __init__(self, *args: Any, wins: Callable[[bytes, bytes], bool], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._wins = wins
+        self._writes: list[Future[Any]] = []
+
+    def take_writes(self) -> list[Future[Any]]:
+        """Return the changelog writes since the last call."""
+        writes, self._writes = self._writes, []
+        return writes
+
+    def send_changelog(self, *args: Any, **kwargs: Any) -> Any:
+        """Send a change as Faust does, and keep its future."""
+        write = super().send_changelog(*args, **kwargs)
+        self._writes.append(write)
+        return write
+
+    def apply_changelog_batch(self, batch: Iterable[EventT]) -> None:
+        """Take what recovery reads, unless a better value is held already."""
+        for event in batch:
+            held = self.data.get(event.key)
+            found = event.message.value
+            if held is None or found is None or self._wins(held, found):
+                super().apply_changelog_batch([event])
+
+
+class StreamApp:
+    """The running Faust app with its usage agent."""
+
+    def __init__(self, settings: AppSettings, deps: AgentDeps) -> None:
+        self._deps = deps
+        self._app = faust.App(STREAM_APP_ID, **_faust_settings(settings))
+        # Absent or true, `acks` would let Faust commit what is not on the changelogs yet.
+        topic = self._app.topic(
+            USAGE,
+            key_type=bytes,
+            value_type=bytes,
+            partitions=limits.USAGE_PARTITIONS,
+            acks=False,
+        )
+        wins = {"totals": entries.total_wins, "seen": entries.seen_wins}
+        tables = {name: self._table(name, wins[name]) for name in FAUST_TABLES}
+        self._agent = UsageAgent(
+            deps,
+            UsageTables(
+                totals=tables["totals"],
+                seen=tables["seen"],
+                take_writes=lambda: [w for t in tables.values() for w in t.take_writes()],
+            ),
+        )
+        self._failure: Future[None] | None = None
+        self.recovered = asyncio.Event()
+        registered = self._app.agent(topic, name="usage", concurrency=CONCURRENCY)(self._consume)
+        assert registered.concurrency == 1, "records must be handled one at a time"
+        # Sent once all tables are as the changelogs have them, before the first record.
+        tables["seen"].on_recover(self._on_recovered)
+        self._app.on_partitions_assigned.connect(self._on_assigned, weak=False)
+
+    async def run(self) -> None:
+        """Run until cancelled. Raises what ended it: Halted, or a Faust crash."""
+        self._failure = asyncio.get_running_loop().create_future()
+        starting = asyncio.ensure_future(self._app.start())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._commit_for_ever())
+                tasks.create_task(self._raise_crash(starting))
+                tasks.create_task(_result(self._failure))
+        finally:
+            starting.cancel()
+
+    async def stop(self) -> None:
+        """Commit what is confirmed and leave the group."""
+        if self.recovered.is_set() and not self._app.crashed:
+            await self.commit()
+        await self._app.stop()
+
+    async def commit(self) -> None:
+        """Commit every offset below which all changelog writes are acknowledged.
+
+        A refused commit (the group moved on) changes nothing: records are delivered again.
+        """
+        if self._failure is not None and self._failure.done():
+            return
+        assignment = self._app.consumer.assignment()
+        allowed = {
+            partition: entry
+            for partition, entry in self._deps.confirmations.advance().items()
+            if TP(USAGE, partition) in assignment
+        }
+        if not allowed:
+            return
+        offsets = {TP(USAGE, partition): entry.next_offset for partition, entry in allowed.items()}
+        # The transport's own commit: the public one goes through Faust's acks.
+        if await self._app.consumer._commit(offsets):
+            self._deps.confirmations.committed(allowed)
+
+    def _table(self, name: str, wins: Callable[[bytes, bytes], bool]) -> ConfirmedTable:
+        table = self._app.Table(
+            name,
+            key_type=bytes,
+            value_type=bytes,
+            partitions=limits.USAGE_PARTITIONS,
+            wins=wins,
+        )
+        assert isinstance(table, ConfirmedTable)
+        return table
+
+    async def _consume(self, stream: StreamT[bytes]) -> None:
+        """Handle records in order, for ever; after one that failed, no commit is made."""
+        async for event in stream.events():
+            while self._deps.confirmations.full:  # noqa: ASYNC110  # emptied by the broker's pace
+                await asyncio.sleep(limits.TOTALS_COMMIT_EVERY_MS / 1000)
+            try:
+                await self._agent.handle(_record(event))
+            except BaseException as error:
+                self._halt(error)
+                raise
+
+    async def _on_recovered(self) -> None:
+        self._agent.recovered()
+        self.recovered.set()
+
+    async def _on_assigned(self, _app: Any, assigned: Iterable[TP], **_: Any) -> None:
+        self._deps.confirmations.keep_only({tp.partition for tp in assigned if tp.topic == USAGE})
+
+    async def _commit_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(limits.TOTALS_COMMIT_EVERY_MS / 1000)
+            if self.recovered.is_set():
+                await self.commit()
+
+    async def _raise_crash(self, starting: Future[Any]) -> None:
+        await starting
+        await self._app.wait_for_stopped()
+        raise Halted(f"Faust stopped: {self._app.crash_reason!r}")
+
+    def _halt(self, error: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            halted = Halted(f"a usage record could not be handled: {error!r}")
+            halted.__cause__ = error
+            self._failure.set_exception(halted)
+
+
+async def _result(future: Future[None]) -> None:
+    await future
+
+
+def _record(event: EventT) -> LogRecord:
+    message = event.message
+    return LogRecord(
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        append_time_ms=round(message.timestamp * 1000),
+        key=message.key,
+        value=message.value or b"",
+        headers=tuple(message.headers or ()),
+    )
+
+
+def _faust_settings(settings: AppSettings) -> dict[str, Any]:
+    """Return every setting whose default would be wrong here, with the reason."""
+    return {
+        "broker": [f"kafka://{server}" for server in settings.kafka.split(",")],
+        "store": "memory://",  # rebuilt from the changelogs; no second truth on disk
+        "processing_guarantee": "at_least_once",  # exactly_once loses and doubles (faust#517, #323)
+        "Table": ConfirmedTable,
+        "datadir": str(settings.data_dir),
+        "autodiscover": False,
+        "web_enabled": False,
+        "topic_allow_declare": False,  # `apply` makes topics, with LogAppendTime and retention
+        "topic_partitions": limits.USAGE_PARTITIONS,
+        "broker_client_id": settings.client_id,
+        "broker_session_timeout": settings.session_timeout_ms / 1000,
+        "broker_heartbeat_interval": settings.heartbeat_ms / 1000,
+        "broker_rebalance_timeout": settings.rebalance_timeout_ms / 1000,
+        # Bounds commits, fetches and each step of recovery; at least the session time-out.
+        "broker_request_timeout": max(2 * settings.session_timeout_ms, 15_000) / 1000,
+        "broker_commit_interval": 60.0,  # Faust commits nothing of ours: its timer only costs CPU
+        "consumer_auto_offset_reset": "earliest",  # a group without commits counts from the start
+        "producer_acks": -1,
+        # A changelog write that has not landed by then has failed, which restarts the process.
+        "producer_request_timeout": limits.SEND_TIMEOUT_MS / 1000,
+        "producer_max_request_size": limits.EVENT_BYTES_MAX,
+        "consumer_max_fetch_size": limits.EVENT_BYTES_MAX,
+    }
