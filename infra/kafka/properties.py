@@ -1,0 +1,83 @@
+"""The embedded broker's settings as text: a pure function of where it lives.
+
+Every setting that matters is written out with its reason. Called by `infra/kafka/embedded.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas import limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One broker of an embedded cluster; each is a controller too."""
+
+    node_id: int
+    host: str
+    port: int
+    controller_port: int
+
+
+def render_properties(*, node: Node, nodes: Sequence[Node], data_dir: Path) -> str:
+    """Return the `server.properties` of `node` in the cluster of `nodes`, its log in `data_dir`."""
+    assert node in nodes
+    return "".join(f"{name}={value}\n" for name, value in _settings(node, nodes, data_dir).items())
+
+
+def _settings(node: Node, nodes: Sequence[Node], data_dir: Path) -> Mapping[str, object]:
+    copies = min(3, len(nodes))
+    in_sync = max(1, copies - 1)
+    voters = ",".join(f"{peer.node_id}@{peer.host}:{peer.controller_port}" for peer in nodes)
+    return {
+        "process.roles": "broker,controller",
+        "node.id": node.node_id,
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{node.host}:{node.port},"
+        f"CONTROLLER://{node.host}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{node.host}:{node.port}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": data_dir,
+        # A topic with a wrong name must be an error: `millstream apply` makes every topic.
+        "auto.create.topics.enable": "false",
+        # All times that decisions rest on are the broker's (design rule 6.4).
+        "log.message.timestamp.type": "LogAppendTime",
+        "message.max.bytes": limits.KAFKA_MESSAGE_BYTES_MAX,
+        "replica.fetch.max.bytes": limits.KAFKA_MESSAGE_BYTES_MAX,
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        # What was acknowledged is never given up for availability.
+        "unclean.leader.election.enable": "false",
+        # No log.flush.*: Kafka's durability is replication, and the page cache outlives kill -9.
+        "offsets.topic.replication.factor": copies,
+        # 50 by default, each with files and a loader; a handful of groups needs no more than these.
+        "offsets.topic.num.partitions": 4,
+        "offsets.retention.minutes": limits.OFFSETS_RETENTION_MS // 60_000,
+        # Nobody uses transactions or share groups (design rule 6.12); their topics are never made.
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": 1,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        # The first worker need not wait for others to join.
+        "group.initial.rebalance.delay.ms": 0,
+        # Tests and fast failure detection want less than the default of 6 s.
+        "group.min.session.timeout.ms": 300,
+        # A killed broker is fenced, and comes back, after this instead of 9 s.
+        "broker.session.timeout.ms": 2_000,
+        "broker.heartbeat.interval.ms": 500,
+        # Says good-bye on SIGTERM, so that the next start need not wait for the old session's end.
+        "controlled.shutdown.enable": "true",
+        # A no-op record, written and synced twice a second, that only several controllers need.
+        "metadata.max.idle.interval.ms": 0 if len(nodes) == 1 else 500,
+        # Threads for a small machine; the defaults are for a server of its own.
+        "num.network.threads": 2,
+        "num.io.threads": 4,
+        "num.recovery.threads.per.data.dir": 2,
+        "log.cleaner.threads": 1,
+        "background.threads": 2,
+        # 128 MB by default, allocated at the start out of a heap of 512.
+        "log.cleaner.dedupe.buffer.size": 16 * limits.MIB,
+    }
