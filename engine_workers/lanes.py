@@ -33,7 +33,7 @@ class Lanes:
         group: GroupReader,
         jobs: Jobs,
         metrics: Metrics,
-        bury: Callable[[LogRecord, str], Awaitable[None]],
+        bury: Callable[[LogRecord, str], Awaitable[bool]],
     ) -> None:
         self._topic = topic
         self._group = group

@@ -48,7 +48,7 @@ class WorkerDeps:
     reply_writer: LogWriter
     usage_writer: LogWriter
     status_writer: LogWriter
-    bury: Callable[[LogRecord, str], Awaitable[None]]
+    bury: Callable[[LogRecord, str], Awaitable[bool]]
     submit: Callable[[Command], None]
     """Hands a command to the engine pump."""
     consumed: Callable[[], None]
@@ -172,13 +172,14 @@ class Worker:
         await self._bury(record, reason)
         self.jobs.finish(job)
 
-    async def _bury(self, record: LogRecord, reason: str) -> None:
+    async def _bury(self, record: LogRecord, reason: str) -> bool:
         """Bury a record; an unreachable log is waited for, since the offset must not be lost."""
+        self._log.warning(
+            "record buried", lane=record.partition, offset=record.offset, reason=reason
+        )
         while True:
             try:
-                await self.deps.bury(record, reason)
+                return await self.deps.bury(record, reason)
             except LogError as error:
                 self._log.warning("dead letter not sent", error=str(error))
                 await asyncio.sleep(limits.COMMIT_EVERY_MS / 1000)
-            else:
-                return

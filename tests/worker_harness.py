@@ -1,9 +1,9 @@
 """A worker with the scripted engine on the memory log, for tests that drive it by hand."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine_workers.engine.script import Script
 from engine_workers.engine.scripted_engine import ScriptedEngine
@@ -28,6 +28,7 @@ class Bench:
     """The log under test and what a test does with it."""
 
     broker: MemoryBroker
+    buried: list[tuple[LogRecord, str]] = field(default_factory=list)
 
     def read(self, topic: str, partition: int) -> list[LogRecord]:
         """Return all records of a partition."""
@@ -84,10 +85,10 @@ async def running_worker(bench: Bench, name: str = "worker-0") -> AsyncIterator[
     async def open_reader() -> LogReader:
         return broker.reader(f"{name}-scan")
 
-    async def bury(record: LogRecord, reason: str) -> None:
-        buried.append((record, reason))
+    async def bury(record: LogRecord, reason: str) -> bool:
+        bench.buried.append((record, reason))
+        return True
 
-    buried: list[tuple[LogRecord, str]] = []
     worker = Worker(
         WorkerDeps(
             process=name,
@@ -119,10 +120,10 @@ async def running_worker(bench: Bench, name: str = "worker-0") -> AsyncIterator[
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def until(true: "object", timeout_s: float = 3.0) -> None:
+async def until(true: Callable[[], object], timeout_s: float = 3.0) -> None:
     """Wait until `true()` holds."""
     async with asyncio.timeout(timeout_s):
-        while not true():  # type: ignore[operator]  # a callable of no arguments
+        while not true():  # noqa: ASYNC110  # what is watched has no event to wait for
             await asyncio.sleep(0.005)
 
 
