@@ -179,7 +179,8 @@ def variables(config: Config) -> dict[str, str]:
     result = {}
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
-        if value != item.default:
+        # Paths always: their defaults hang on the working folder and on the environment's.
+        if value != item.default or isinstance(value, Path):
             text = value.hex() if isinstance(value, bytes) else str(value)
             result[PREFIX + item.name.upper()] = "" if value is None else text
     return result

@@ -66,12 +66,13 @@ def left_behind(run_dir: Path) -> tuple[Recorded, ...]:
 
 
 def is_ours(entry: Recorded) -> bool:
-    """Return whether that very process still runs, and not another one under its pid."""
-    return (
-        entry.boot_id == _boot_id()
-        and _start_ticks(entry.pid) == entry.start_ticks
-        and _command(entry.pid) == entry.command
-    )
+    """Return whether that very process still runs, and not another one under its pid.
+
+    Of the command the program and the last argument count: a process may have executed itself
+    again with other flags of the interpreter.
+    """
+    command = _command(entry.pid)
+    return alive(entry) and command[:1] + command[-1:] == entry.command[:1] + entry.command[-1:]
 
 
 def alive(entry: Recorded) -> bool:

@@ -1,0 +1,230 @@
+"""The order in which a platform starts, and what each part needs from those before it.
+
+Owns ports, addresses and the sequence: Kafka and ClickHouse, then topics, tables and keys, then the
+processes that use them; the model is prepared meanwhile and workers that load long start early.
+Keeping processes running is `nursery.py`'s.
+"""
+
+import asyncio
+import dataclasses
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from infra.config import Config
+from infra.kafka import embedded
+from infra.kafka.properties import Node
+from infra.ports import Entropy
+from infra.supervisor.child import ProcessSpec
+from infra.supervisor.errand import run_errand
+from infra.supervisor.folder import DataFolder
+from infra.supervisor.nursery import Nursery
+from infra.supervisor.plan import (
+    Ports,
+    kafka_service,
+    kind_of,
+    python_command,
+    service,
+    settings_of,
+)
+from infra.supervisor.sockets import claim_port, free_port, listen
+from infra.supervisor.state import Endpoints
+from schemas import limits
+
+__all__ = ["External", "Layout", "Startup", "lay_out"]
+
+_LOOPBACK = "127.0.0.1"
+_CLUSTER_FILE = "cluster-id"
+_MODEL_FILES = {"scripted": "tokenizer.json", "vllm": "model.safetensors"}
+"""What each engine needs of a model, to tell whether its preparation has run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class External:
+    """Which parts exist elsewhere and are only used."""
+
+    kafka: bool = False
+    clickhouse: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where everything of one platform listens."""
+
+    config: Config
+    """With all addresses filled in."""
+    external: External
+    public: socket.socket
+    kafka_controller_port: int
+    services: Mapping[str, Ports]
+    endpoints: Endpoints
+
+
+def lay_out(config: Config, external: External, entropy: Entropy) -> Layout:
+    """Choose and claim all ports. Raises StartupError naming one that is taken."""
+    public = listen(config.host, config.port, "--port")
+    try:
+        port = public.getsockname()[1]
+        if not external.kafka:
+            kafka_port = claim_port(_LOOPBACK, config.kafka_port, "--kafka-port", entropy)
+            config = dataclasses.replace(config, kafka=f"{_LOOPBACK}:{kafka_port}")
+        if not external.clickhouse:
+            own = claim_port(_LOOPBACK, config.clickhouse_port, "--clickhouse-port", entropy)
+            config = dataclasses.replace(
+                config, clickhouse_port=own, clickhouse_url=f"http://{_LOOPBACK}:{own}"
+            )
+        names = [
+            *(f"gateway-{number}" for number in range(config.gateways)),
+            *(f"worker-{number}" for number in range(config.workers)),
+            "metering",
+            "stream-app",
+            "clickhouse",
+        ]
+        services = {
+            name: Ports(own=free_port(entropy), health=free_port(entropy)) for name in names
+        }
+        controller_port = free_port(entropy)
+    except BaseException:
+        public.close()
+        raise
+    shown = _LOOPBACK if config.host in ("0.0.0.0", "::") else config.host
+    shown = f"[{shown}]" if ":" in shown else shown
+    return Layout(
+        config=config,
+        external=external,
+        public=public,
+        kafka_controller_port=controller_port,
+        services=services,
+        endpoints=Endpoints(
+            public=f"http://{shown}:{port}",
+            gateways=tuple(
+                f"http://{_LOOPBACK}:{services[name].own}"
+                for name in names
+                if name.startswith("gateway-")
+            ),
+            kafka=config.kafka,
+            clickhouse=config.clickhouse_url,
+        ),
+    )
+
+
+class Startup:
+    """One start of a platform on a layout."""
+
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        folder: DataFolder,
+        nursery: Nursery,
+        environ: Mapping[str, str],
+        entropy: Entropy,
+        say: Callable[[str], None],
+    ) -> None:
+        self._layout, self._folder, self._nursery = layout, folder, nursery
+        self._environ, self._entropy, self._say = environ, entropy, say
+        self._config = layout.config
+
+    async def run(self) -> None:
+        """Start everything but the stream-app; return when requests can be served.
+
+        Raises: StartupError; what was started keeps running until the nursery drains.
+        """
+        parts = [
+            asyncio.create_task(self._start_log_and_store()),
+            asyncio.create_task(self._prepare_model()),
+        ]
+        try:
+            await asyncio.gather(*parts)
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+        names = [*self._names("gateway"), *self._names("worker"), "metering"]
+        started = {keeper.spec.name for keeper in self._nursery.keepers}
+        for name in names:
+            if name not in started:
+                self._start(name)
+        self._say("waiting for the model" if self._config.engine == "vllm" else "starting gateways")
+        await self._nursery.ready(*names)
+
+    async def finish(self) -> None:
+        """Start the stream-app, which nobody waits for; return when it is ready."""
+        self._start("stream-app")
+        await self._nursery.ready("stream-app")
+
+    async def _start_log_and_store(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._start_kafka())
+            group.create_task(self._start_clickhouse())
+        self._say("making topics and tables")
+        await self._errand("apply", "infra.apply")
+        await self._errand("seed", "infra.supervisor.seed")
+
+    async def _start_kafka(self) -> None:
+        config, layout = self._config, self._layout
+        if not layout.external.kafka:
+            self._say(f"starting Kafka on {config.kafka}")
+            self._nursery.start(await asyncio.to_thread(self._prepare_kafka))
+            await self._nursery.ready("kafka-0")
+        await embedded.wait_ready(config.kafka, limits.START_WITHIN_S)
+
+    def _prepare_kafka(self) -> ProcessSpec:
+        """Fetch, format and describe the embedded broker; blocks, so it runs in a thread."""
+        config, directory = self._config, self._folder.path / "kafka"
+        install = embedded.prepare(config.cache_dir, self._say)
+        node = Node(
+            node_id=0,
+            host=_LOOPBACK,
+            port=int(config.kafka.rpartition(":")[2]),
+            controller_port=self._layout.kafka_controller_port,
+        )
+        settings = embedded.format_storage(
+            install,
+            node=node,
+            nodes=[node],
+            directory=directory / "0",
+            cluster=embedded.cluster_id(directory / _CLUSTER_FILE, self._entropy),
+        )
+        return kafka_service(embedded.command(install, settings), node.port, self._environ)
+
+    async def _start_clickhouse(self) -> None:
+        if not self._layout.external.clickhouse:
+            self._say(f"starting ClickHouse on {self._config.clickhouse_url}")
+            self._start("clickhouse")
+            await self._nursery.ready("clickhouse")
+
+    async def _prepare_model(self) -> None:
+        """Make the model's files where they are missing; then start workers that load for long."""
+        scripted = self._config.engine == "scripted"
+        if not (self._config.model_path / _MODEL_FILES[self._config.engine]).exists():
+            options = ("--tokenizer-only",) if scripted else ()
+            cache = ("--cache", str(self._config.cache_dir))
+            await self._errand("model", "engine_workers.engine.model", *cache, *options)
+        if not scripted:
+            for name in self._names("worker"):
+                self._start(name)
+
+    def _names(self, kind: str) -> list[str]:
+        return [name for name in self._layout.services if kind_of(name) == kind]
+
+    def _start(self, name: str) -> None:
+        layout = self._layout
+        self._nursery.start(
+            service(
+                self._config,
+                name,
+                layout.services[name],
+                self._environ,
+                listen_fd=layout.public.fileno() if name.startswith("gateway-") else None,
+            )
+        )
+
+    async def _errand(self, name: str, module: str, *arguments: str) -> None:
+        await run_errand(
+            name,
+            python_command(module, *arguments),
+            settings_of(self._config, name, self._environ),
+            self._folder,
+            self._say,
+        )
