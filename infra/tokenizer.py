@@ -1,48 +1,199 @@
-"""Chat template and tokenizer of one model (skeleton)."""
+"""Chat template and tokenizer of one model: messages to prompt tokens, reply tokens to text.
 
+Owns one promise beside the conversion: nothing that a client writes becomes a control token. Text
+in a message that spells one (`<|im_end|>`) is marked before the template sees it, and the prompt is
+cut at the marks before it is tokenized, so that the spelling never stands in one piece. Everything
+else is tokenized exactly as transformers' `apply_chat_template` does.
+
+Called by the gateway. `encode` releases the GIL and is meant for a thread; the rest is quick.
+"""
+
+import hashlib
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
+import tokenizers
+from tokenizers.decoders import DecodeStream
+
+from infra.chat_template import ChatTemplate, TemplateRefused
+from infra.errors import StartupError
 from infra.ports import Clock
 from schemas.assembler import TokenDecoder
 from schemas.dialects.canonical import CanonicalMessage
+from schemas.limits import PROMPT_BYTES_PER_TOKEN_MAX
+
+# Code points that Unicode reserves for use inside a program: no text needs them.
+_NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
+_INVALID_PREFIX = "Invalid prefix encountered"
 
 
 class UnrenderablePrompt(Exception):
-    """The model's chat template refuses these messages; the gateway answers 400."""
+    """The model's chat template refuses these messages; the gateway answers 400 saying so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A rendered prompt, cut where user text would have formed a control token."""
+    """A rendered prompt, cut where a client's text would have formed a control token."""
 
     pieces: tuple[str, ...]
 
-    def __len__(self) -> int:
-        """Return the characters of the prompt (at most this many UTF-8 code points)."""
-        return sum(map(len, self.pieces))
+    @property
+    def text(self) -> str:
+        """The prompt as one string."""
+        return "".join(self.pieces)
+
+    @property
+    def size_bytes(self) -> int:
+        """The prompt's length in UTF-8."""
+        return sum(len(piece.encode()) for piece in self.pieces)
 
 
 class Tokenizer:
-    """One model's template and tokenizer; safe to share between threads."""
+    """One model's template and tokenizer; immutable, shared between threads."""
 
-    eos_ids: frozenset[int]
-    template_hash: str
+    def __init__(
+        self, *, tokenizer: tokenizers.Tokenizer, template: ChatTemplate, eos_ids: frozenset[int]
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self.eos_ids = eos_ids
+        self.template_hash = hashlib.sha256(template.source.encode()).hexdigest()
+        added = tokenizer.get_added_tokens_decoder().values()
+        self._control_tokens = tuple(token.content for token in added if token.special)
+        if any(len(token) < 2 for token in self._control_tokens):
+            raise StartupError("the tokenizer has a control token of one character: unsupported")
+        alternatives = "|".join(map(re.escape, self._control_tokens))
+        # Zero-width, so that overlapping spellings are all found; `(?!)` matches nothing.
+        self._spelling = re.compile(f"(?={alternatives})" if alternatives else "(?!)")
+        longest = max((len(token.encode()) for token in tokenizer.get_vocab()), default=1)
+        self._bytes_per_token_max = max(longest, PROMPT_BYTES_PER_TOKEN_MAX)
 
     @classmethod
-    def load(cls, model_path: Path, clock: Clock | None = None) -> "Tokenizer":
-        """Read a model folder; raises StartupError."""
-        raise NotImplementedError
+    def load(cls, model_path: Path, clock: Clock | None = None) -> Self:
+        """Read a model folder: tokenizer.json, chat template, end-of-sequence ids.
+
+        A template may ask for today's date (`strftime_now`) only where a clock is given: UTC.
+
+        Raises: StartupError, naming the file.
+        """
+        file = model_path / "tokenizer.json"
+        try:
+            tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises bare Exception for anything wrong
+            raise StartupError(f"cannot read the tokenizer {file}: {error}") from error
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        settings = _settings(model_path / "tokenizer_config.json")
+        return cls(
+            tokenizer=tokenizer,
+            template=ChatTemplate.load(model_path, settings, clock),
+            eos_ids=_eos_ids(model_path, settings, tokenizer),
+        )
 
     def render(self, messages: Sequence[CanonicalMessage]) -> Prompt:
-        """Apply the chat template; a last turn that is `continued` stays open. Raises UnrenderablePrompt."""
-        raise NotImplementedError
+        """Apply the chat template; a last turn that is `continued` stays open for the model.
+
+        Raises: UnrenderablePrompt.
+        """
+        free = (mark for mark in _NONCHARACTERS if all(mark not in turn.text for turn in messages))
+        cut, end = next(free, None), next(free, None)
+        if cut is None or end is None:
+            raise UnrenderablePrompt("the messages use every Unicode noncharacter")
+        turns = [{"role": turn.role, "content": self._marked(turn.text, cut)} for turn in messages]
+        continued = bool(messages) and messages[-1].continued
+        if continued:
+            turns[-1]["content"] += end
+        try:
+            text = self._template.render(turns, add_generation_prompt=not continued)
+        except TemplateRefused as error:
+            raise UnrenderablePrompt(str(error)) from error
+        if continued:
+            if end not in text:
+                raise UnrenderablePrompt("the model's chat template cannot continue a last turn")
+            text = text[: text.rindex(end)].replace(end, "")
+        return Prompt(tuple(piece for piece in text.split(cut) if piece))
+
+    def tokens_at_least(self, prompt: Prompt) -> int:
+        """Return a lower bound of the prompt's tokens from its bytes alone, without tokenizing."""
+        return prompt.size_bytes // self._bytes_per_token_max
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Return token ids; releases the GIL. Call it off the event loop."""
-        raise NotImplementedError
+        """Return the prompt's token ids. Releases the GIL; call it off the event loop."""
+        # Of the library's calls only the batch ones release the GIL. The template itself writes the
+        # begin-of-sequence token.
+        encodings = self._tokenizer.encode_batch_fast(prompt.pieces, add_special_tokens=False)
+        return [token_id for encoding in encodings for token_id in encoding.ids]
 
     def decoder(self) -> TokenDecoder:
-        """Return a fresh incremental decoder."""
-        raise NotImplementedError
+        """Return a fresh incremental decoder; control tokens release nothing."""
+        return _StreamDecoder(self._tokenizer)
+
+    def _marked(self, text: str, mark: str) -> str:
+        """Put a mark inside every spelling of a control token, so that none is whole."""
+        if not any(token in text for token in self._control_tokens):
+            return text
+        pieces, start = [], 0
+        for spelling in self._spelling.finditer(text):
+            pieces.append(text[start : spelling.start() + 1])
+            start = spelling.start() + 1
+        return mark.join([*pieces, text[start:]])
+
+
+class _StreamDecoder:
+    """Incremental decoding of one choice. Implements `schemas.assembler.TokenDecoder`."""
+
+    __slots__ = ("_step", "_tokenizer")
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._step = DecodeStream(skip_special_tokens=True).step
+
+    def step(self, token_id: int) -> str:
+        """Return the text that this token released."""
+        try:
+            return self._step(self._tokenizer, token_id) or ""
+        except (OverflowError, TypeError):
+            return ""  # not the id of any token
+        except Exception as error:  # the library raises bare Exception
+            if not str(error).startswith(_INVALID_PREFIX):
+                raise
+            # Invalid UTF-8 may decode to text that shrinks as more comes; the engine's decoder then
+            # starts afresh, and so does this one: both see the same text (vllm#17448).
+            self._step = DecodeStream(skip_special_tokens=True).step
+            return self._step(self._tokenizer, token_id) or ""
+
+
+def _settings(file: Path) -> dict[str, object]:
+    """Read a JSON object; an absent file is an empty one."""
+    if not file.exists():
+        return {}
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise StartupError(f"cannot read {file}: {error}") from error
+    if not isinstance(settings, dict):
+        raise StartupError(f"cannot read {file}: not a JSON object")
+    return settings
+
+
+def _eos_ids(
+    model_path: Path, settings: dict[str, object], tokenizer: tokenizers.Tokenizer
+) -> frozenset[int]:
+    """Return the ids that end a reply, from the first file that names any."""
+    for name in ("generation_config.json", "config.json"):
+        ids = _settings(model_path / name).get("eos_token_id")
+        if isinstance(ids, int):
+            return frozenset({ids})
+        if isinstance(ids, list) and ids:
+            return frozenset(ids)
+    eos_token = settings.get("eos_token")
+    if isinstance(eos_token, dict):
+        eos_token = eos_token.get("content")
+    eos_id = tokenizer.token_to_id(eos_token) if isinstance(eos_token, str) else None
+    if eos_id is None:
+        raise StartupError(f"no end-of-sequence token is named in {model_path}")
+    return frozenset({eos_id})

@@ -106,7 +106,7 @@ class Assembler:
         return SseEvent(f"{self._tokens}-{self._events}", unnumbered(frame))
 
     def keepalive(self) -> bytes:
-        """Return bytes that keep a client waiting: a comment before `opening`, then the dialect's."""
+        """Return what keeps a client waiting: before `opening` a comment, then the dialect's."""
         return self._shape.keepalive() if self._is_open else COMMENT
 
     def _numbered(self, frames: Sequence[Frame]) -> tuple[SseEvent, ...]:
