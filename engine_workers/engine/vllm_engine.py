@@ -53,7 +53,7 @@ class VllmEngine:
         try:
             self._engine.add_request(
                 request.run_id,
-                {"prompt_token_ids": list(request.prompt_token_ids)},
+                {"type": "token", "prompt_token_ids": list(request.prompt_token_ids)},
                 _sampling_params(request.sampling, request.seed),
                 priority=request.priority,
             )
@@ -173,7 +173,7 @@ def _load(settings: VllmSettings) -> Any:
             dtype=settings.dtype,
             max_model_len=settings.context_tokens,
             max_num_seqs=settings.runs_max,
-            max_num_batched_tokens=settings.step_tokens_max,
+            max_num_batched_tokens=settings.step_tokens,
             block_size=settings.block_tokens,
             enable_prefix_caching=True,
             enable_chunked_prefill=True,  # bounds the time of a step
