@@ -155,7 +155,6 @@ def _report(config: Config, incarnation: str, stage: Stage) -> ProcessReported:
 def _app_settings(config: Config) -> AppSettings:
     return AppSettings(
         kafka=config.kafka,
-        data_dir=config.data_dir / config.process,
         client_id=config.process,
         session_timeout_ms=config.session_timeout_ms,
         heartbeat_ms=config.heartbeat_ms,

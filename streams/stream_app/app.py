@@ -7,10 +7,10 @@ it (see `totals.py` for why). Topics, the changelogs and Faust's leader topic in
 """
 
 import asyncio
+import logging
 from asyncio import Future
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import faust
@@ -32,15 +32,25 @@ class AppSettings:
     """What differs between deployments."""
 
     kafka: str
-    data_dir: Path
     client_id: str
     session_timeout_ms: int
     heartbeat_ms: int
     rebalance_timeout_ms: int
 
 
+class FolderlessApp(faust.App):  # type: ignore[misc]  # faust ships no types
+    """A Faust app that leaves no folders behind: its tables live in memory."""
+
+    logger = logging.getLogger("faust.app")
+
+    def _create_directories(self) -> None:
+        """Make nothing; Faust would make `datadir` and more."""
+
+
 class ConfirmedTable(faust.Table):  # type: ignore[misc]  # faust ships no types
     """A table that keeps the futures of its changelog writes, and lets the right value win."""
+
+    logger = logging.getLogger("faust.tables")
 
     def __init__(self, *args: Any, wins: Callable[[bytes, bytes], bool], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -72,12 +82,12 @@ class StreamApp:
 
     def __init__(self, settings: AppSettings, deps: AgentDeps) -> None:
         self._deps = deps
-        self._app = faust.App(STREAM_APP_ID, **_faust_settings(settings))
+        self._app = FolderlessApp(STREAM_APP_ID, **_faust_settings(settings))
         # Absent or true, `acks` would let Faust commit what is not on the changelogs yet.
         topic = self._app.topic(
             USAGE,
-            key_type=bytes,
-            value_type=bytes,
+            key_serializer="raw",
+            value_serializer="raw",  # the agent decodes, so that poison reaches it
             partitions=limits.USAGE_PARTITIONS,
             acks=False,
         )
@@ -115,6 +125,8 @@ class StreamApp:
         """Commit what is confirmed and leave the group."""
         if self.recovered.is_set() and not self._app.crashed:
             await self.commit()
+        if self._failure is not None:
+            self._failure.cancel()  # what stopping interrupts is no failure
         await self._app.stop()
 
     async def commit(self) -> None:
@@ -149,15 +161,16 @@ class StreamApp:
         return table
 
     async def _consume(self, stream: StreamT[bytes]) -> None:
-        """Handle records in order, for ever; after one that failed, no commit is made."""
-        async for event in stream.events():
-            while self._deps.confirmations.full:  # noqa: ASYNC110  # emptied by the broker's pace
-                await asyncio.sleep(limits.TOTALS_COMMIT_EVERY_MS / 1000)
-            try:
+        """Handle records in order, for ever; once that failed, no commit is made."""
+        try:
+            async for event in stream.events():
+                while self._deps.confirmations.full:  # noqa: ASYNC110  # emptied by the broker's pace
+                    await asyncio.sleep(limits.TOTALS_COMMIT_EVERY_MS / 1000)
                 await self._agent.handle(_record(event))
-            except BaseException as error:
-                self._halt(error)
-                raise
+        except BaseException as error:
+            # Faust would go on with the next record, also where it cancels us at a rebalance.
+            self._halt(error)
+            raise
 
     async def _on_recovered(self) -> None:
         self._agent.recovered()
@@ -208,7 +221,6 @@ def _faust_settings(settings: AppSettings) -> dict[str, Any]:
         "store": "memory://",  # rebuilt from the changelogs; no second truth on disk
         "processing_guarantee": "at_least_once",  # exactly_once loses and doubles (faust#517, #323)
         "Table": ConfirmedTable,
-        "datadir": str(settings.data_dir),
         "autodiscover": False,
         "web_enabled": False,
         "topic_allow_declare": False,  # `apply` makes topics, with LogAppendTime and retention
