@@ -67,6 +67,10 @@ class PathUnknown(Refused):
 class MethodNotAllowed(Refused):
     """The path exists, with another method."""
 
+    def __init__(self, message: str, allow: str) -> None:
+        super().__init__(message)
+        self.allow = allow
+
 
 class ModelUnknown(Refused):
     """The model named is not served here."""

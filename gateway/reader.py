@@ -13,7 +13,7 @@ from infra.control import Bury
 from infra.errors import LogError, OffsetUnreadable
 from infra.ports import LogReader, LogRecord, TopicPartition
 from schemas import limits
-from schemas.codec import Undecodable, decode
+from schemas.codec import decode
 from schemas.fold import ReplyFold
 from schemas.replies import CloseReason, ReplyRecord, fact_of
 from schemas.requests import RequestAccepted
@@ -108,18 +108,20 @@ class ReplyReader:
         except OffsetUnreadable:
             await self._recover()
             return
+        poison = []
         for record in records:
-            await self._take(record)
-
-    async def _take(self, record: LogRecord) -> None:
-        try:
-            entries = decode(record.value, ReplyRecord).entries
-            facts = [fact_of(entry) for entry in entries]
-        except (Undecodable, ValueError) as error:
+            try:
+                self._take(record)
+            except ValueError as error:
+                poison.append((record, str(error)))
             self._next_offset = record.offset + 1
+        for record, reason in poison:  # last: everything read has been taken if this fails
             if self._bury is not None:
-                await self._bury(record, str(error))
-            return
+                await self._bury(record, reason)
+
+    def _take(self, record: LogRecord) -> None:
+        """Fold one record. Raises ValueError (Undecodable) where it is none of ours."""
+        facts = [fact_of(entry) for entry in decode(record.value, ReplyRecord).entries]
         for fact in facts:
             followed = self._followed.get(fact.request_id)
             if followed is None:
@@ -130,7 +132,6 @@ class ReplyReader:
             if followed.fold.end is not None:
                 followed.ended.set()
                 self.forget(fact.request_id)
-        self._next_offset = record.offset + 1
 
     async def _recover(self) -> None:
         """Go on from what the log still holds, after retention has overtaken the tail.

@@ -16,7 +16,7 @@ from schemas.topics import CONTROL
 
 __all__ = ["Bury", "ControlTail", "ControlView"]
 
-Bury = Callable[[LogRecord, str], Awaitable[None]]
+Bury = Callable[[LogRecord, str], Awaitable[object]]
 """Takes a record that cannot be handled and why; see `infra.dead_letters.DeadLetters.bury`."""
 
 _PARTITION = TopicPartition(CONTROL, 0)
@@ -100,13 +100,16 @@ class ControlTail:
         records = await self._reader.poll(
             timeout_ms=limits.FETCH_WAIT_MS, max_records=limits.POLL_RECORDS_MAX
         )
+        poison = []
         for record in records:
             self._next_offset = record.offset + 1
             try:
                 self._view.apply(decode(record.value, ControlRecord))
             except Undecodable as error:
-                if self._bury is not None:
-                    await self._bury(record, str(error))
+                poison.append((record, str(error)))
+        for record, reason in poison:
+            if self._bury is not None:
+                await self._bury(record, reason)
 
     async def read_all(self) -> ControlView:
         """Read up to the present end and return the view. Raises LogError."""

@@ -1,0 +1,77 @@
+"""Composition root of a gateway: `python -m gateway`.
+
+Reads the environment, builds adapters and `Deps`, serves at once (529 until ready), connects in the
+background, drains on SIGTERM or SIGINT. SIGINT may come twice; the second changes nothing.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+
+import structlog
+import uvloop
+
+from gateway.app import build_app
+from gateway.assembly import Gateway, build_gateway
+from gateway.server import HttpServer, listen
+from infra.config import Config, load
+from infra.errors import ConfigError
+from infra.logs import configure
+
+
+def main() -> int:
+    """Run a gateway until it is told to stop; return its exit status."""
+    try:
+        config = load(os.environ)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    configure(config)
+    return uvloop.run(_run(config))
+
+
+async def _run(config: Config) -> int:
+    log = structlog.get_logger("gateway")
+    try:
+        sockets = _sockets(config)
+    except OSError as error:
+        log.error("cannot listen", host=config.host, port=config.port, error=str(error))
+        return 1
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    gateway = build_gateway(config, log)
+    server = HttpServer(build_app(gateway.deps), sockets)
+    await server.start()
+    log.info("listening", addresses=[":".join(map(str, s.getsockname()[:2])) for s in sockets])
+    gateway.start()
+    await stopping.wait()
+    await _drain(gateway, server)
+    log.info("stopped")
+    return 0
+
+
+async def _drain(gateway: Gateway, server: HttpServer) -> None:
+    """Announce it, let running streams finish within the bound, then fail the rest and leave."""
+    gateway.begin_drain()
+    await server.stop()
+    await gateway.stop()
+
+
+def _sockets(config: Config) -> list[socket.socket]:
+    """Return the inherited public socket and the gateway's own. Raises OSError."""
+    sockets = []
+    if config.listen_fd is not None:
+        inherited = socket.socket(fileno=config.listen_fd)
+        inherited.setblocking(False)
+        sockets.append(inherited)
+    if config.port or config.listen_fd is None:
+        sockets.append(listen(config.host, config.port))
+    return sockets
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The HTTP application as data: routes, one middleware, what 404 and 405 mean.
+
+Owns which path means which handler. Made by the composition root and by tests from `Deps`.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway import generation, information
+from gateway.deps import Deps
+from gateway.edge import Edge
+from gateway.errors import MethodNotAllowed, PathUnknown
+
+__all__ = ["build_app"]
+
+Handler = Callable[[Request, Deps], Awaitable[ASGIApp]]
+
+_PREFIXES = ("/v1", "/v1/v1")
+"""Both: clients whose base URL holds `/v1` already ask for `/v1/v1/messages`."""
+
+_API: tuple[tuple[str, str, Handler], ...] = (
+    ("POST", "/messages", generation.messages),
+    ("POST", "/messages/count_tokens", generation.count_tokens),
+    ("POST", "/chat/completions", generation.chat_completions),
+    ("GET", "/models", information.list_models),
+    ("GET", "/models/{model_id:path}", information.retrieve_model),
+)
+_OWN: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/", information.root),
+    ("GET", "/health", information.health),
+    ("GET", "/ready", information.ready),
+    ("GET", "/metrics", information.metrics),
+    ("GET", "/admin/v1/usage-totals", information.usage_totals),
+)
+
+
+def build_app(deps: Deps) -> Starlette:
+    """Return the application over these dependencies."""
+    table = [
+        *_OWN,
+        *(
+            (method, prefix + path, handler)
+            for prefix in _PREFIXES
+            for method, path, handler in _API
+        ),
+    ]
+    app = Starlette(
+        routes=[
+            Route(path, _Endpoint(handler, deps), methods=[method])
+            for method, path, handler in table
+        ],
+        middleware=[Middleware(Edge, deps=deps)],
+        exception_handlers={HTTPException: _refuse},
+    )
+    app.router.redirect_slashes = False  # a path is known or it is not; POSTs are not sent twice
+    return app
+
+
+class _Endpoint:
+    """A handler as an ASGI application; errors pass through to the edge."""
+
+    def __init__(self, handler: Handler, deps: Deps) -> None:
+        self._handler = handler
+        self._deps = deps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._handler(Request(scope, receive, send), self._deps)
+        await response(scope, receive, send)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Turn the router's own errors into ours; the edge answers them."""
+    assert isinstance(error, HTTPException)
+    path, method = request.url.path, request.method
+    if error.status_code == 405:
+        allow = (error.headers or {}).get("Allow", "")
+        raise MethodNotAllowed(f"{method} is not allowed on {path}; use {allow}", allow)
+    raise PathUnknown(f"no such path: {method} {path}")

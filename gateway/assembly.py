@@ -1,0 +1,256 @@
+"""A gateway's parts on real adapters, in the order in which they start and stop.
+
+Owns construction and the background tasks. The only module of the package that names Kafka; the
+composition root calls it, tests and the simulator put the same parts on the memory log.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from gateway.bodies import BodyReader
+from gateway.closing import Closer
+from gateway.deps import Deps
+from gateway.prompts import Prompts
+from gateway.reader import ReplyReader
+from gateway.rereading import RereadingPool
+from gateway.submission import ServedModel, Submission
+from gateway.totals import TotalsTail, TotalsView
+from infra.config import Config
+from infra.control import ControlTail, ControlView
+from infra.dead_letters import DeadLetters
+from infra.errors import StartupError
+from infra.fleet import FleetReporter, FleetTail, FleetView
+from infra.health import HealthServer
+from infra.kafka import KafkaReader, KafkaWriter
+from infra.metrics import Metrics
+from infra.ports import LogReader
+from infra.system import SystemClock, SystemEntropy
+from infra.tokenizer import Tokenizer
+from schemas import limits
+from schemas.dialects.models import ModelCard
+from schemas.operations import ProcessReported, ProcessState
+
+__all__ = ["Gateway", "build_gateway"]
+
+_LOAD_AGAIN_S = 1.0
+
+
+class _Connects(Protocol):
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Gateway:
+    """All parts of one gateway process but its HTTP server."""
+
+    def __init__(self, config: Config, log: FilteringBoundLogger) -> None:
+        clock, entropy, bootstrap = SystemClock(), SystemEntropy(), config.kafka
+        self._config, self._log = config, log
+        self.incarnation = f"{config.process}/{entropy.uuid()}"
+        self.draining = False
+
+        def writer(purpose: str) -> KafkaWriter:
+            return KafkaWriter(bootstrap, client_id=f"{config.process}-{purpose}")
+
+        def reader(purpose: str) -> KafkaReader:
+            return KafkaReader(bootstrap, client_id=f"{config.process}-{purpose}")
+
+        async def open_reader() -> LogReader:
+            opened = reader("reread")
+            await opened.start()
+            return opened
+
+        # Separate writers: back-pressure on requests must not delay closes or reports (rule 15).
+        self._requests, self._closes = writer("requests"), writer("closes")
+        self._status = writer("status")
+        self._reply_log, self._control_log = reader("replies"), reader("control")
+        self._fleet_log, self._totals_log = reader("fleet"), reader("totals")
+        bury = DeadLetters(self._status, clock, config.process).bury
+        self._control, self._fleet, totals = ControlView(), FleetView(), TotalsView()
+        self._control_tail = ControlTail(self._control_log, self._control, bury)
+        self._fleet_tail = FleetTail(self._fleet_log, self._fleet)
+        self._totals_tail = TotalsTail(self._totals_log, totals)
+        self._reporter = FleetReporter(self._status, self._report)
+        self.reply_reader = ReplyReader(
+            reader=self._reply_log, partition=_preferred_partition(config.process), bury=bury
+        )
+        self._closer = Closer(
+            writer=self._closes, clock=clock, reader=self.reply_reader, by=self.incarnation
+        )
+        model = ServedModel(
+            alias=config.model,
+            model_version=config.model_version,
+            pool=config.pool,
+            context_tokens=config.context_tokens,
+            deadline_ms=config.deadline_ms,
+        )
+        self._prompts = Prompts(
+            lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
+        )
+        self.deps = Deps(
+            clock=clock,
+            entropy=entropy,
+            log=log,
+            metrics=Metrics(),
+            control=self._control,
+            submission=Submission(
+                clock=clock,
+                entropy=entropy,
+                control=self._control,
+                live_workers=lambda: self._fleet.live("worker", config.pool),
+                reader=self.reply_reader,
+                requests=self._requests,
+                closer=self._closer,
+                rereadings=RereadingPool(open_reader),
+                gateway=self.incarnation,
+                model=model,
+            ),
+            prompts=self._prompts,
+            totals=totals,
+            bodies=BodyReader(),
+            model=model,
+            card=ModelCard(
+                id=config.model,
+                display_name=config.model,
+                created_ms=clock.now_ms(),
+                max_input_tokens=config.context_tokens - 1,
+                max_tokens=config.context_tokens - 1,
+            ),
+            locator_key=config.locator_key,
+            unready=self.unready,
+            keepalive_ms=config.keepalive_ms,
+        )
+        self._health = HealthServer(
+            "127.0.0.1",
+            config.health_port,
+            self.deps.metrics,
+            ready=lambda: self.unready() is None,
+            health=lambda: True,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._fuse: asyncio.TimerHandle | None = None
+
+    def unready(self) -> str | None:
+        """Return why requests cannot be served yet, or None."""
+        if self.draining:
+            return "this gateway is shutting down"
+        if not self._control_tail.caught_up:
+            return "the platform is starting: its log is not read yet"
+        if not self._prompts.loaded:
+            return "the platform is starting: the model is not there yet"
+        if not self.reply_reader.started:
+            return "the platform is starting: replies are not read yet"
+        return None
+
+    def start(self) -> None:
+        """Connect and run everything in the background; ready when `unready` says so."""
+        for work in (
+            self._serve_health(),
+            self._load_tokenizer(),
+            self._after(self._requests),
+            self._after(self._closes),
+            self._after(self._status, self._reporter.run()),
+            self._after(self._control_log, self._control_tail.run()),
+            self._after(self._fleet_log, self._fleet_tail.run()),
+            self._after(self._totals_log, self._totals_tail.run()),
+            self._after(self._reply_log, self.reply_reader.run()),
+        ):
+            task = asyncio.create_task(work)
+            task.add_done_callback(self._complain)
+            self._tasks.append(task)
+
+    def begin_drain(self) -> None:
+        """Refuse new requests, and fail what is still open when the bound has passed."""
+        self.draining = True
+        self.deps.submission.drain()
+        self._fuse = asyncio.get_running_loop().call_later(
+            limits.GATEWAY_DRAIN_MS / 1000,
+            self.deps.submission.close_all,
+            "this gateway is shutting down",
+        )
+
+    async def stop(self) -> None:
+        """Finish closes, say goodbye, release connections; every step is bounded."""
+        if self._fuse is not None:
+            self._fuse.cancel()
+        await self._closer.stop(limits.CLOSE_READ_BACK_MS / 1000)
+        if self._control_tail.caught_up:  # else there is nobody to say goodbye to
+            await self._reporter.say_goodbye()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._health.stop()
+        await asyncio.gather(
+            *(part.close() for part in self._connections()), return_exceptions=True
+        )
+
+    def _connections(self) -> tuple[_Connects, ...]:
+        return (
+            self._requests,
+            self._closes,
+            self._status,
+            self._reply_log,
+            self._control_log,
+            self._fleet_log,
+            self._totals_log,
+        )
+
+    async def _after(
+        self, connection: _Connects, work: Coroutine[None, None, None] | None = None
+    ) -> None:
+        """Connect, however long that takes, then do the work."""
+        try:
+            await connection.start()
+            if work is not None:
+                await work
+        finally:
+            if work is not None:
+                work.close()  # no effect once it has run
+
+    async def _serve_health(self) -> None:
+        if self._config.health_port:
+            await self._health.start()
+
+    async def _load_tokenizer(self) -> None:
+        """Load the model's tokenizer; a worker may still be preparing the model's folder."""
+        missing = False
+        while not self._prompts.loaded:
+            try:
+                await self._prompts.load()
+            except StartupError as error:
+                if not missing:
+                    self._log.info("waiting for the model", why=str(error))
+                missing = True
+                await asyncio.sleep(_LOAD_AGAIN_S)
+
+    def _report(self) -> ProcessReported:
+        state = ProcessState.SERVING
+        if self.unready() is not None:
+            state = ProcessState.DRAINING if self.draining else ProcessState.LOADING
+        return ProcessReported(
+            process=self._config.process,
+            incarnation=self.incarnation,
+            kind="gateway",
+            state=state,
+            pool=self._config.pool,
+            running=self.deps.submission.open_count,
+        )
+
+    def _complain(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("a background task died", exc_info=error)
+
+
+def build_gateway(config: Config, log: FilteringBoundLogger) -> Gateway:
+    """Return the parts of a gateway, none of them connected yet."""
+    return Gateway(config, log)
+
+
+def _preferred_partition(process: str) -> int:
+    """Return the reply partition of gateway i: i mod partitions; other names count as 0."""
+    _, _, number = process.rpartition("-")
+    return int(number) % limits.REPLY_PARTITIONS if number.isdecimal() else 0

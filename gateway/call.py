@@ -1,0 +1,75 @@
+"""One HTTP call: what is known about it from its first byte to its log line.
+
+Owns the mutable facts of a call and which dialect answers it. Sends nothing. Made by `edge.py`,
+filled in by the handlers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from schemas.ids import RequestId
+from schemas.requests import Dialect, Identity
+
+__all__ = ["ABORT_EXTENSION", "Call", "call_of", "dialect_of"]
+
+ABORT_EXTENSION = "millstream.abort"
+"""ASGI extension of `server.py`: drops the connection at once, unsent bytes included."""
+
+_STATE = "millstream.call"
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """Facts of one call, filled in as they become known."""
+
+    request_id: RequestId
+    dialect: Dialect
+    method: str
+    path: str
+    began_s: float
+    identity: Identity | None = None
+    model: str | None = None
+    status: int | None = None
+    """None until the response has started."""
+    reason: str | None = None
+    """How it ended where that is not what the status says: a stop or close reason, `gone`."""
+    stream: bool = False
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    first_token_s: float | None = None
+    abort: Callable[[], None] | None = None
+
+    @classmethod
+    def begin(cls, scope: Scope, request_id: RequestId, began_s: float) -> "Call":
+        """Make the call of a scope and keep it there."""
+        headers, path = Headers(scope=scope), scope["path"]
+        call = cls(
+            request_id=request_id,
+            dialect=dialect_of(path, headers),
+            method=scope["method"],
+            path=path,
+            began_s=began_s,
+            abort=scope.get("extensions", {}).get(ABORT_EXTENSION),
+        )
+        scope.setdefault("state", {})[_STATE] = call
+        return call
+
+
+def call_of(scope: Scope) -> Call:
+    """Return the call of a scope that passed the edge."""
+    call = scope["state"][_STATE]
+    assert isinstance(call, Call)
+    return call
+
+
+def dialect_of(path: str, headers: Headers) -> Dialect:
+    """Return who asks: by path, elsewhere (`/v1/models`) by the `anthropic-version` header."""
+    parts = [part for part in path.split("/") if part and part != "v1"]
+    if parts[:1] == ["messages"]:
+        return Dialect.ANTHROPIC
+    if parts[:1] == ["chat"]:
+        return Dialect.OPENAI
+    return Dialect.ANTHROPIC if "anthropic-version" in headers else Dialect.OPENAI

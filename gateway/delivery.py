@@ -1,0 +1,174 @@
+"""Delivering a reply to its client: as a stream of events, or whole.
+
+Owns the loop from accepted chunks to response bytes, keep-alives, the watch for a client that
+leaves, and the cut of one that does not read. Text comes from `schemas/assembler`, acceptance from
+`live_reply.py`. Each class is an ASGI response made by `generation.py`.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from gateway.call import Call
+from gateway.deps import Deps
+from gateway.errors import ClientGone, broken_by, show
+from gateway.live_reply import LiveReply
+from gateway.mailbox import Chunk
+from schemas import limits
+from schemas.assembler import Assembler
+from schemas.fold import End
+from schemas.ids import show_request_id
+
+__all__ = ["StreamedReply", "WholeReply"]
+
+_SSE_HEADERS: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class _Delivery:
+    """What both forms share: the client's watch, the writes, the end of the reply."""
+
+    def __init__(self, call: Call, deps: Deps, reply: LiveReply, assembler: Assembler) -> None:
+        self._call = call
+        self._deps = deps
+        self._reply = reply
+        self._assembler = assembler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Deliver; a client that leaves closes the reply at once.
+
+        Raises: ClientGone; ReplyBroken where the reply failed before the response had started.
+        """
+        watch = asyncio.create_task(self._watch(receive))
+        try:
+            await self._deliver(send)
+        finally:
+            watch.cancel()
+            if self._reply.overflows:
+                self._deps.metrics.count("mailbox_overflows", self._reply.overflows)
+            self._call.output_tokens = self._reply.accepted_count
+            await self._reply.release()
+
+    async def _deliver(self, send: Send) -> None:
+        raise NotImplementedError
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._reply.interrupt()
+
+    async def _take(self, timeout_ms: int) -> list[Chunk]:
+        """Take the next chunks. Raises ClientGone."""
+        chunks = await self._reply.take(timeout_ms)
+        if self._reply.interrupted:
+            raise ClientGone("the client closed the connection")
+        if chunks and self._call.first_token_s is None:
+            self._call.first_token_s = self._deps.clock.monotonic_s()
+        return chunks
+
+    async def _write(self, send: Send, body: bytes, more: bool) -> None:
+        """Write, and cut a client that has read nothing for too long. Raises ClientGone."""
+        try:
+            async with asyncio.timeout(self._deps.slow_client_ms / 1000):
+                await send({"type": "http.response.body", "body": body, "more_body": more})
+        except TimeoutError as error:
+            self._deps.metrics.count("clients_too_slow")
+            if self._call.abort is not None:
+                self._call.abort()
+            raise ClientGone("the client does not read") from error
+
+
+class StreamedReply(_Delivery):
+    """Server-sent events, one socket write per wake-up."""
+
+    _started = False
+    _opened = False
+
+    async def _deliver(self, send: Send) -> None:
+        try:
+            await self._stream(send)
+        except ClientGone:
+            raise
+        except Exception as error:
+            if not self._started:
+                raise
+            shown = show(error)
+            self._call.reason = shown.code or "bug"
+            event = self._assembler.error_event(
+                shown.status, shown.message, show_request_id(self._call.request_id)
+            )
+            await self._write(send, event.payload, more=True)
+            raise  # the edge leaves the body unfinished
+
+    async def _stream(self, send: Send) -> None:
+        keepalive_s = self._deps.keepalive_ms / 1000
+        clock = self._deps.clock
+        written_s = clock.monotonic_s()
+        while True:
+            wait_s = max(0.0, written_s + keepalive_s - clock.monotonic_s())
+            chunks = await self._take(round(wait_s * 1000))
+            end = self._reply.end
+            payload = self._assemble(chunks, end)
+            if not payload and clock.monotonic_s() - written_s >= keepalive_s:
+                payload = self._assembler.keepalive()
+            if payload:
+                await self._start(send)
+                done = end is not None and end.terminal is not None
+                await self._write(send, payload, more=not done)
+                written_s = clock.monotonic_s()
+            if end is not None:
+                if end.terminal is None:
+                    raise broken_by(end)
+                self._call.reason = end.terminal.stops[0].reason.value
+                return
+
+    def _assemble(self, chunks: list[Chunk], end: End | None) -> bytes:
+        """Return the events of these chunks and of the end, joined.
+
+        Before the response has started, chunks that came with a failure are dropped: a real status
+        says more than a stream that fails at once.
+        """
+        terminal = end.terminal if end is not None else None
+        if not self._started and end is not None and terminal is None:
+            return b""
+        parts: list[bytes] = []
+        if not self._opened and (chunks or terminal is not None):
+            self._opened = True
+            parts.extend(event.payload for event in self._assembler.opening())
+        for chunk in chunks:
+            events = self._assembler.feed(chunk.choice, chunk.token_ids, chunk.cached_tokens)
+            parts.extend(event.payload for event in events)
+        if terminal is not None:
+            parts.extend(event.payload for event in self._assembler.finish(terminal.stops))
+        return b"".join(parts)
+
+    async def _start(self, send: Send) -> None:
+        if not self._started:
+            self._started = True
+            await send({"type": "http.response.start", "status": 200, "headers": [*_SSE_HEADERS]})
+
+
+class WholeReply(_Delivery):
+    """One JSON body, sent once the reply has ended."""
+
+    async def _deliver(self, send: Send) -> None:
+        while self._reply.end is None:
+            for chunk in await self._take(limits.KEEPALIVE_MS):
+                self._assembler.feed(chunk.choice, chunk.token_ids, chunk.cached_tokens)
+        end = self._reply.end
+        if end.terminal is None:
+            raise broken_by(end)
+        self._assembler.finish(end.terminal.stops)
+        self._call.reason = end.terminal.stops[0].reason.value
+        body = msgspec.json.encode(self._assembler.body())
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._write(send, body, more=False)

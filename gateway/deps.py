@@ -1,0 +1,40 @@
+"""What the HTTP handlers need, in one frozen value made by the composition root or a test."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from structlog.typing import FilteringBoundLogger
+
+from gateway.bodies import BodyReader
+from gateway.prompts import Prompts
+from gateway.submission import ServedModel, Submission
+from gateway.totals import TotalsView
+from infra.control import ControlView
+from infra.metrics import Metrics
+from infra.ports import Clock, Entropy
+from schemas import limits
+from schemas.dialects.models import ModelCard
+
+__all__ = ["Deps"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deps:
+    """Everything a handler touches."""
+
+    clock: Clock
+    entropy: Entropy
+    log: FilteringBoundLogger
+    metrics: Metrics
+    control: ControlView
+    submission: Submission
+    prompts: Prompts
+    totals: TotalsView
+    bodies: BodyReader
+    model: ServedModel
+    card: ModelCard
+    locator_key: bytes
+    unready: Callable[[], str | None]
+    """Returns why calls cannot be served yet, or None."""
+    keepalive_ms: int = limits.KEEPALIVE_MS
+    slow_client_ms: int = limits.SLOW_CLIENT_MS

@@ -1,0 +1,109 @@
+"""The edge around every call: ids on every response, errors in the dialect, one log line.
+
+Owns what must hold for each response whatever the handler does: request id headers, the error
+shape, the canonical log line and the metrics of a call. Wraps the whole application as middleware.
+"""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.answers import error_answer
+from gateway.call import Call
+from gateway.deps import Deps
+from gateway.errors import ClientGone, GatewayError
+from schemas.dialects.canonical import InvalidRequest
+from schemas.ids import RequestId, show_request_id
+from schemas.requests import Dialect
+
+__all__ = ["Edge"]
+
+_QUIET_PATHS = frozenset({"/health", "/ready", "/metrics"})
+_OPENAI_VERSION = b"2020-10-01"
+
+
+class Edge:
+    """ASGI middleware; the outermost layer that knows a request."""
+
+    def __init__(self, app: ASGIApp, deps: Deps) -> None:
+        self._app = app
+        self._deps = deps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call; whatever it raises becomes an answer or an aborted body."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        deps = self._deps
+        call = Call.begin(scope, RequestId(deps.entropy.uuid()), deps.clock.monotonic_s())
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                call.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *self._headers(call)]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, answer)
+        except ClientGone as error:
+            call.reason = "gone"
+            if call.status is None:
+                call.status = 499  # nobody is left to read it; the log line tells
+            deps.log.debug("client gone", why=str(error))
+        except Exception as error:
+            if not isinstance(error, (GatewayError, InvalidRequest)):
+                deps.log.error("handler failed", request_id=call.request_id, exc_info=error)
+                call.reason = "bug"
+            if call.status is None:
+                await error_answer(call, error)(scope, receive, answer)
+            # Else the body stays unfinished: the server closes the connection without its end,
+            # so no client takes it for complete.
+        finally:
+            self._report(call)
+
+    def _headers(self, call: Call) -> list[tuple[bytes, bytes]]:
+        request_id = show_request_id(call.request_id).encode()
+        headers = [(b"request-id", request_id), (b"x-request-id", request_id)]
+        if call.dialect is Dialect.OPENAI:
+            headers.append((b"openai-version", _OPENAI_VERSION))
+            headers.append((b"openai-processing-ms", str(self._elapsed_ms(call)).encode()))
+        if call.identity is not None:
+            org = call.identity.org.encode("latin-1", "replace")
+            anthropic = call.dialect is Dialect.ANTHROPIC
+            name = b"anthropic-organization-id" if anthropic else b"openai-organization"
+            headers.append((name, org))
+        return headers
+
+    def _elapsed_ms(self, call: Call) -> int:
+        return round((self._deps.clock.monotonic_s() - call.began_s) * 1000)
+
+    def _report(self, call: Call) -> None:
+        if call.path in _QUIET_PATHS:
+            return
+        elapsed_ms = self._elapsed_ms(call)
+        first_s = call.first_token_s
+        ttft_ms = None if first_s is None else round((first_s - call.began_s) * 1000)
+        metrics = self._deps.metrics
+        metrics.count("http_requests", dialect=call.dialect.value, status=str(call.status))
+        metrics.observe("http_request_seconds", elapsed_ms / 1000, dialect=call.dialect.value)
+        if ttft_ms is not None:
+            metrics.observe("time_to_first_token_seconds", ttft_ms / 1000)
+        if call.prompt_tokens:
+            metrics.count("prompt_tokens", call.prompt_tokens)
+        if call.reason == "gone":
+            metrics.count("clients_disconnected")
+        self._deps.log.info(
+            "request",
+            request_id=call.request_id,
+            method=call.method,
+            path=call.path,
+            org=call.identity.org if call.identity else None,
+            key_id=call.identity.key_id if call.identity else None,
+            model=call.model,
+            dialect=call.dialect.value,
+            stream=call.stream,
+            status=call.status,
+            input_tokens=call.prompt_tokens,
+            output_tokens=call.output_tokens,
+            ttft_ms=ttft_ms,
+            duration_ms=elapsed_ms,
+            reason=call.reason,
+        )

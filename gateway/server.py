@@ -1,0 +1,92 @@
+"""The HTTP server: uvicorn on given sockets, with the few things that ASGI does not offer.
+
+Owns sockets, the abort of a connection that does not drain, and the order of a graceful stop.
+Knows no path and no dialect. Made by the composition root and by tests.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Generator
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.call import ABORT_EXTENSION
+from schemas import limits
+
+__all__ = ["HttpServer", "listen"]
+
+_BACKLOG = 2_048
+_IDLE_S = 75
+"""Above the usual 60 s after which clients and balancers drop idle connections themselves."""
+_STOP_S = 5
+
+
+class _Protocol(HttpToolsProtocol):
+    """Adds the abort extension: `close` waits until a client that does not read has read all."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {ABORT_EXTENSION: self._abort}  # type: ignore[dict-item] # ours
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the composition root, which drains first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+class HttpServer:
+    """Serves one application on listening sockets until stopped."""
+
+    def __init__(self, app: ASGIApp, sockets: list[socket.socket]) -> None:
+        config = uvicorn.Config(
+            app,
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            access_log=False,  # the edge writes one line per request
+            log_config=None,  # the process's logging is configured already
+            server_header=False,
+            proxy_headers=False,  # nobody in front is trusted; the peer's address is not used
+            backlog=_BACKLOG,
+            timeout_keep_alive=_IDLE_S,
+            timeout_graceful_shutdown=limits.GATEWAY_DRAIN_MS // 1000 + _STOP_S,
+        )
+        self._server = _Server(config)
+        self._sockets = sockets
+        self._task: asyncio.Task[None] | None = None
+        # A body that is left unfinished on purpose is no error; its own log line tells why.
+        logging.getLogger("uvicorn.error").addFilter(_not_unfinished)
+
+    async def start(self) -> None:
+        """Listen; returns once connections are answered. Raises RuntimeError where it cannot."""
+        self._task = asyncio.create_task(self._server.serve(self._sockets))
+        while not self._server.started:
+            if self._task.done():
+                await self._task
+                raise RuntimeError("the HTTP server did not start")
+            await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        """Accept no more; wait, bounded, until every running response has ended."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 picks a free one. Raises OSError where it is taken."""
+    return socket.create_server((host, port), backlog=_BACKLOG)
+
+
+def _not_unfinished(record: logging.LogRecord) -> bool:
+    return "returned without completing response" not in record.getMessage()
