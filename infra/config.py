@@ -18,10 +18,11 @@ from infra.errors import ConfigError
 from schemas import limits
 from schemas.topics import POOL_PATTERN
 
-__all__ = ["PREFIX", "Config", "load", "variables"]
+__all__ = ["DEFAULT_MODEL", "PREFIX", "Config", "load", "variables"]
 
 PREFIX = "MILLSTREAM_"
 DEFAULT_MODEL = "smollm2-135m-instruct"
+DEFAULT_CACHE = Path(sys.prefix) / "millstream"
 
 Cast = Callable[[str], object]
 
@@ -125,7 +126,7 @@ class Config:
     process: str = _setting(_text, "millstream")
     """Name in the fleet, such as `gateway-0`."""
     data_dir: Path = _setting(_path, Path(".millstream").absolute())
-    cache_dir: Path = _setting(_path, Path(sys.prefix) / "millstream")
+    cache_dir: Path = _setting(_path, DEFAULT_CACHE)
     """Model and Kafka jars, shared by all data folders."""
     kafka: str = _setting(_servers, "127.0.0.1:9092")
     clickhouse_url: str = _setting(_url, "http://127.0.0.1:8123")
@@ -135,7 +136,7 @@ class Config:
     pool: str = _setting(_pool, DEFAULT_MODEL)
     model: str = _setting(_text, DEFAULT_MODEL)
     """Model id that users name in their requests."""
-    model_path: Path = _setting(_path, Path(sys.prefix) / "millstream" / DEFAULT_MODEL)
+    model_path: Path = _setting(_path, DEFAULT_CACHE / "models" / DEFAULT_MODEL)
     """Folder with tokenizer.json, chat_template.jinja, config.json, generation_config.json and, for
     vllm, weights."""
     model_version: str = _setting(_text, f"{DEFAULT_MODEL}-1")

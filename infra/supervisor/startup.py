@@ -7,11 +7,12 @@ Keeping processes running is `nursery.py`'s.
 
 import asyncio
 import dataclasses
+import json
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from infra.config import Config
+from infra.config import DEFAULT_MODEL, Config
 from infra.kafka import embedded
 from infra.kafka.properties import Node
 from infra.ports import Entropy
@@ -31,12 +32,11 @@ from infra.supervisor.sockets import claim_port, free_port, listen
 from infra.supervisor.state import Endpoints
 from schemas import limits
 
-__all__ = ["External", "Layout", "Startup", "lay_out"]
+__all__ = ["External", "Layout", "Startup", "lay_out", "with_card"]
 
 _LOOPBACK = "127.0.0.1"
 _CLUSTER_FILE = "cluster-id"
-_MODEL_FILES = {"scripted": "tokenizer.json", "vllm": "model.safetensors"}
-"""What each engine needs of a model, to tell whether its preparation has run."""
+_CARD_FILE = "millstream.json"  # written last by the model's preparation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +108,27 @@ def lay_out(config: Config, external: External, entropy: Entropy) -> Layout:
     )
 
 
+def with_card(config: Config) -> Config:
+    """Return the configuration with the version and context that the prepared model has.
+
+    Raises: StartupError where its folder has no readable card.
+    """
+    path = config.model_path / _CARD_FILE
+    try:
+        card = json.loads(path.read_text())
+        version, context_tokens = str(card["model_version"]), int(card["context_tokens"])
+    except (OSError, ValueError, KeyError) as error:
+        raise StartupError(
+            f"the prepared model lacks its card {path} ({error}): remove {path.parent} and start "
+            "again, it will be made anew"
+        ) from error
+    return dataclasses.replace(
+        config,
+        model_version=version,
+        context_tokens=min(context_tokens, config.context_tokens),
+    )
+
+
 class Startup:
     """One start of a platform on a layout."""
 
@@ -148,10 +169,9 @@ class Startup:
         self._say("waiting for the model" if self._config.engine == "vllm" else "starting gateways")
         await self._nursery.ready(*names)
 
-    async def finish(self) -> None:
-        """Start the stream-app, which nobody waits for; return when it is ready."""
+    def finish(self) -> None:
+        """Start the stream-app, which no request waits for."""
         self._start("stream-app")
-        await self._nursery.ready("stream-app")
 
     async def _start_log_and_store(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -197,10 +217,11 @@ class Startup:
     async def _prepare_model(self) -> None:
         """Make the model's files where they are missing; then start workers that load for long."""
         scripted = self._config.engine == "scripted"
-        if not (self._config.model_path / _MODEL_FILES[self._config.engine]).exists():
+        if self._config.model == DEFAULT_MODEL:
             options = ("--tokenizer-only",) if scripted else ()
             cache = ("--cache", str(self._config.cache_dir))
             await self._errand("model", "engine_workers.engine.model", *cache, *options)
+            self._config = with_card(self._config)
         if not scripted:
             for name in self._names("worker"):
                 self._start(name)

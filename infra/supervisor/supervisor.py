@@ -115,7 +115,7 @@ class _Supervisor:
         await startup.run()
         took_s = deps.clock.monotonic_s() - started_s
         deps.say(_invitation(layout, credentials, took_s))
-        await startup.finish()
+        startup.finish()
 
     async def _end_orphans(self) -> None:
         """End what a killed supervisor left behind: politely, then at once."""
@@ -126,8 +126,9 @@ class _Supervisor:
         self._deps.say(f"ending what an earlier run left behind: {names}")
         for entry in found:
             orphans.signal_group(entry.pid, signal.SIGTERM)
-        deadline_s = self._deps.clock.monotonic_s() + limits.ORPHAN_WITHIN_S
-        while any(map(orphans.alive, found)) and self._deps.clock.monotonic_s() < deadline_s:
+        for _ in range(int(limits.ORPHAN_WITHIN_S / limits.READY_POLL_MIN_S)):
+            if not any(map(orphans.alive, found)):
+                break
             await asyncio.sleep(limits.READY_POLL_MIN_S)
         for entry in filter(orphans.alive, found):
             orphans.signal_group(entry.pid, signal.SIGKILL)
