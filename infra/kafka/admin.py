@@ -72,6 +72,9 @@ class KafkaAdmin:
                 for code, message, *_ in answer.resources:
                     if code:
                         raise for_code(code)(message)
+            # The broker that answers questions applies it a moment after the controller took it.
+            while await self.settings(topic) != wanted:
+                await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
 
     async def settings(self, topic: str) -> Mapping[str, str]:
         """Return the settings of a topic that were set explicitly. Raises LogUnavailable."""

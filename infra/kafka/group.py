@@ -144,6 +144,11 @@ class KafkaGroupReader:
     async def commit(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Commit next-offsets in this member's name; see `infra.ports.GroupReader.commit`."""
         offsets = {aiokafka.TopicPartition(*one): offset for one, offset in next_offsets.items()}
+        epoch = self._assignment.epoch
+        if self._rebalancing():
+            # Between JoinGroup and SyncGroup aiokafka has the new generation but the old
+            # assignment: the broker would take a commit of a partition that has moved on.
+            raise CommitRefused(f"group {self._group} is rebalancing")
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._consumer.commit(offsets)
@@ -151,11 +156,16 @@ class KafkaGroupReader:
             raise CommitRefused(f"group {self._group}: {error}") from error
         except UNREACHABLE as error:
             raise LogUnavailable(f"commit in group {self._group}: {error!r}") from error
+        if self._rebalancing() or epoch != self._assignment.epoch:
+            raise LogUnavailable(f"group {self._group} rebalanced during the commit")
 
     async def leave(self) -> None:
         """Leave the group at once, so that others need not wait for the time-out; then close."""
         if self._consumer is not None:
             await self._stop(self._consumer)
+
+    def _rebalancing(self) -> bool:
+        return bool(self._consumer._subscription.reassignment_in_progress)
 
     async def _fetch_next(self, timeout_ms: int, max_records: int) -> Any:
         return await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
