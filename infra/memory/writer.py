@@ -43,7 +43,7 @@ class _Send:
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One producer's way to one partition; replaced by a new one when a send fails."""
+    """A writer's way to one partition, emptied when a send fails."""
 
     in_flight: _Send | None = None
     queued: deque[_Send] = field(default_factory=deque)
@@ -81,7 +81,9 @@ class MemoryWriter:
         loop = asyncio.get_running_loop()
         bound_s = loop.time() + self._send_timeout_s
         future: asyncio.Future[Appended] = loop.create_future()
-        if self._closed or not await self._has_room(bound_s):
+        await self._room.acquire()  # frees within the bounds of those that fill it
+        if self._closed:
+            self._room.release()
             # Give way first, so that a loop that retries at once cannot starve the others.
             await asyncio.sleep(0)
             _fail(future)
@@ -91,12 +93,12 @@ class MemoryWriter:
         send = _Send(log, key, value, tuple(headers), fate, future, bound_s)
         if lane.in_flight is None and fate.kind == "deliver" and not fate.land_ms | fate.ack_ms:
             # The common case: it lands now; its acknowledgement takes a turn of the loop.
+            self._room.release()
             loop.call_soon(_acknowledge, future, _land(send))
             return future
-        await self._room.acquire()
-        send.bound = loop.call_at(bound_s, self._break, log.place, lane)
+        send.bound = loop.call_at(bound_s, self._break, lane)
         lane.queued.append(send)
-        self._advance(log.place, lane)
+        self._advance(lane)
         return future
 
     async def send(
@@ -117,15 +119,15 @@ class MemoryWriter:
         lanes = self._lanes.values()
         waiting = [send.future for lane in lanes for send in lane.unfinished()]
         if waiting:
-            await asyncio.wait(waiting, timeout=self._send_timeout_s)
+            await asyncio.wait(waiting)  # each within its bound
         await asyncio.sleep(0)  # acknowledgements under way take a turn of the loop
         self.kill()
 
     def kill(self) -> None:
         """Die: nothing more is sent, but what is in the network still lands."""
         self._closed = True
-        for place, lane in list(self._lanes.items()):
-            self._break(place, lane)
+        for lane in self._lanes.values():
+            self._break(lane)
 
     def _accept(
         self,
@@ -144,19 +146,7 @@ class MemoryWriter:
         except LogUnavailable as error:
             raise SendRefused(str(error)) from error
 
-    async def _has_room(self, bound_s: float) -> bool:
-        """Wait while the buffer is full; tell whether there is room before the bound."""
-        if not self._room.locked():
-            return True
-        try:
-            async with asyncio.timeout_at(bound_s):
-                await self._room.acquire()
-        except TimeoutError:
-            return False
-        self._room.release()
-        return not self._closed
-
-    def _advance(self, place: TopicPartition, lane: _Lane) -> None:
+    def _advance(self, lane: _Lane) -> None:
         """Put queued records in flight, one after the other, until one takes time."""
         loop = asyncio.get_running_loop()
         while lane.in_flight is None and lane.queued:
@@ -167,11 +157,11 @@ class MemoryWriter:
             if fate.kind in ("lose", "late"):
                 continue  # its bound breaks the lane
             if fate.land_ms:
-                loop.call_later(fate.land_ms / 1000, self._land_in_flight, place, lane, send)
+                loop.call_later(fate.land_ms / 1000, self._land_in_flight, lane, send)
             else:
-                self._land_in_flight(place, lane, send)
+                self._land_in_flight(lane, send)
 
-    def _land_in_flight(self, place: TopicPartition, lane: _Lane, send: _Send) -> None:
+    def _land_in_flight(self, lane: _Lane, send: _Send) -> None:
         loop = asyncio.get_running_loop()
         appended = _land(send)
         fate = send.fate
@@ -181,24 +171,21 @@ class MemoryWriter:
         if fate.land_ms or fate.ack_ms:
             self._broker.fired["send.delay"] += 1
         if fate.kind != "ack_lost":
-            loop.call_later(fate.ack_ms / 1000, self._finish, place, lane, send, appended)
+            loop.call_later(fate.ack_ms / 1000, self._finish, lane, send, appended)
 
-    def _finish(self, place: TopicPartition, lane: _Lane, send: _Send, appended: Appended) -> None:
+    def _finish(self, lane: _Lane, send: _Send, appended: Appended) -> None:
         """Acknowledge the record in flight; no effect where its lane was broken meanwhile."""
         if lane.in_flight is not send:
             return
         lane.in_flight = None
         self._release(send)
         _acknowledge(send.future, appended)
-        self._advance(place, lane)
+        self._advance(lane)
 
-    def _break(self, place: TopicPartition, lane: _Lane) -> None:
+    def _break(self, lane: _Lane) -> None:
         """Give up a lane: its records' outcome is unknown; only what was in the network lands."""
         loop = asyncio.get_running_loop()
-        unfinished = lane.unfinished()
-        if self._lanes.get(place) is lane:
-            del self._lanes[place]
-        for send in unfinished:
+        for send in lane.unfinished():
             if send is not lane.in_flight:
                 self._broker.fired["send.collateral"] += 1
             if send.fate.kind == "late":

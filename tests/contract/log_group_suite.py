@@ -19,6 +19,9 @@ from tests.contract.log_harness import (
     values,
 )
 
+HANDOVER_S = 6.0
+"""Less than a session takes to run out, so that leaving cannot be confused with it."""
+
 
 async def settle(
     members: Sequence[GroupReader], places: Collection[TopicPartition]
@@ -149,7 +152,9 @@ async def leaving_hands_over(log: LogHarness) -> None:
     await read(second, 2)
     await second.commit({handed: 1})
     await second.leave()
+    left_s = asyncio.get_running_loop().time()
     records = await settle([first], places)
+    assert asyncio.get_running_loop().time() - left_s < HANDOVER_S
     records += await read(first, 1 - len(records))
     assert values(records, handed) == [b"1"]
 
@@ -171,6 +176,10 @@ async def a_stale_commit_is_refused(log: LogHarness) -> None:
         await first.commit({moved: 3})
     assert await second.committed(places) == dict.fromkeys(places, 1)
     await second.commit({moved: 2})
+    assert (await second.committed(places))[moved] == 2
+    await settle([first, second], places)
+    with pytest.raises(CommitRefused):
+        await first.commit({moved: 3})
     assert (await second.committed(places))[moved] == 2
 
 

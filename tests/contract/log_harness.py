@@ -22,7 +22,7 @@ class LogHarness(Protocol):
         """Return a started reader."""
 
     async def group_reader(self, group: str, member: str) -> GroupReader:
-        """Return a started group reader that has not joined."""
+        """Return a started group reader that has not joined; its session takes 10 s to run out."""
 
     async def admin(self) -> LogAdmin:
         """Return a started admin."""

@@ -1,10 +1,11 @@
 """What the memory log's writer does when sends go wrong, in virtual time."""
 
 import asyncio
+import gc
 
 import pytest
 
-from infra.errors import SendUnknown
+from infra.errors import LogError, SendUnknown
 from infra.memory import MemoryBroker, SendFate
 from infra.ports import LogRecord
 from tests.contract.memory_script import (
@@ -128,6 +129,56 @@ def test_closing_is_bounded() -> None:
     run_virtually(main())
 
 
+def test_closing_waits_for_slow_sends() -> None:
+    """Closing a writer waits for an acknowledgement under way."""
+
+    async def main() -> None:
+        broker = broker_with(Script(SendFate(ack_ms=3_000)))
+        writer = broker.writer("w")
+        ack = await writer.enqueue(*HERE, b"x")
+        await writer.close()
+        assert now_s() == pytest.approx(3.0)
+        assert ack.result().offset == 0
+
+    run_virtually(main())
+
+
+def test_an_acknowledgement_after_the_bound_is_ignored() -> None:
+    """What comes of a failed send does not disturb the order of the later ones."""
+
+    async def main() -> None:
+        broker = broker_with(Script(SendFate(ack_ms=12_000), SendFate(land_ms=5_000)))
+        writer = broker.writer("w")
+        with pytest.raises(SendUnknown):
+            await writer.send(*HERE, b"0")
+        acks = [await writer.enqueue(*HERE, value) for value in (b"1", b"2")]
+        assert [(await ack).offset for ack in acks] == [1, 2]
+        assert landed(broker) == [b"0", b"1", b"2"]
+
+    run_virtually(main())
+
+
+def test_a_dropped_future_is_silent() -> None:
+    """Nobody has to look at the future of a send that failed."""
+
+    async def main() -> None:
+        complaints: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        await broker_with(Script(SendFate(kind="lose"))).writer("w").enqueue(*HERE, b"x")
+        await asyncio.sleep(2 * BOUND_S)
+        gc.collect()
+        assert not complaints
+
+    run_virtually(main())
+
+
+def test_topics_keep_their_size() -> None:
+    """Creating an existing topic with another number of partitions is an error."""
+    with pytest.raises(LogError):
+        broker_with().create_topic("t", 3, {})
+
+
 def test_a_full_buffer_makes_enqueue_wait() -> None:
     """Enqueue waits for room while the buffer is full, and no longer than its bound."""
 
@@ -139,6 +190,7 @@ def test_a_full_buffer_makes_enqueue_wait() -> None:
         assert now_s() == pytest.approx(8.0)
         results = await asyncio.gather(*acks, waited, return_exceptions=True)
         assert sum(isinstance(result, SendUnknown) for result in results) == 1_024
+        assert (await writer.send(*HERE, b"again")).offset == 1
         assert now_s() == pytest.approx(BOUND_S)
 
     run_virtually(main())

@@ -6,6 +6,7 @@ import pytest
 
 from infra.errors import CommitRefused, LogUnavailable
 from infra.memory import CommitFate, MemoryBroker, PollFate
+from infra.memory.assignor import assign_sticky
 from infra.ports import TopicPartition
 from tests.contract.memory_script import HERE, THERE, Script, broker_with, now_s
 from tests.contract.virtual_time import run_virtually
@@ -27,11 +28,30 @@ def test_an_idle_reader_does_not_wake() -> None:
         await asyncio.sleep(60)
         loop = asyncio.get_running_loop()
         timers = [timer for timer in loop._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]  # asyncio shows its timers nowhere else
-        assert len(timers) == 2, "only the two time-outs of the polls"
+        assert [timer.when() for timer in timers] == [3_600, 3_600], "the polls' time-outs only"
         await broker.writer("w").send(*HERE, b"x")
         for poll in polls:
             assert [record.value for record in await poll] == [b"x"]
         assert now_s() == pytest.approx(60)
+
+    run_virtually(main())
+
+
+def test_dying_ends_a_waiting_poll() -> None:
+    """A poll that waits when its reader dies raises at once."""
+
+    async def main() -> None:
+        broker = broker_with()
+        reader, member = broker.reader("r"), broker.group_reader("g", "m")
+        reader.assign({HERE: 0})
+        await member.join(["t"])
+        for dying in (reader, member):
+            poll = asyncio.create_task(dying.poll(timeout_ms=60_000, max_records=1))
+            await asyncio.sleep(1)
+            dying.kill()
+            with pytest.raises(LogUnavailable):
+                await poll
+        assert now_s() == pytest.approx(2.0)
 
     run_virtually(main())
 
@@ -83,6 +103,79 @@ def test_a_waiting_poll_keeps_the_session() -> None:
         assert member.member_id() == name
 
     run_virtually(main())
+
+
+def test_polling_now_and_then_keeps_the_session() -> None:
+    """A member whose pauses between polls are shorter than its session stays a member."""
+
+    async def main() -> None:
+        member = broker_with().group_reader("g", "m", session_timeout_ms=1_000)
+        await member.join(["t"])
+        name = member.member_id()
+        for _ in range(9):
+            await asyncio.sleep(0.7)
+            await member.poll(timeout_ms=0, max_records=1)
+        assert member.member_id() == name
+
+    run_virtually(main())
+
+
+def test_a_waiting_member_notices_at_once() -> None:
+    """A waiting poll goes on with what another's leave, or its own ejection, made of the group."""
+
+    async def main() -> None:
+        broker = broker_with()
+        first, second = (broker.group_reader("g", name) for name in ("first", "second"))
+        for member in (first, second, first):
+            if member.member_id() is None:
+                await member.join(["t"])
+            await member.poll(timeout_ms=0, max_records=1)
+        (handed,) = second.assignment().partitions
+        poll = asyncio.create_task(first.poll(timeout_ms=3_600_000, max_records=1))
+        await asyncio.sleep(1)
+        await second.leave()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert first.assignment().partitions == {HERE, THERE}
+        old = first.member_id()
+        assert old is not None
+        broker.eject("g", old)
+        await broker.writer("w").send(*handed, b"x")
+        assert [record.value for record in await poll] == [b"x"]
+        assert first.member_id() != old
+        assert now_s() == pytest.approx(1.0)
+
+    run_virtually(main())
+
+
+def test_a_new_topic_reaches_its_subscribers() -> None:
+    """A member that subscribed to a topic not made yet gets it when it is made."""
+
+    async def main() -> None:
+        broker = broker_with()
+        member = broker.group_reader("g", "m")
+        await member.join(["t", "later"])
+        await member.poll(timeout_ms=0, max_records=1)
+        broker.create_topic("later", 1, {})
+        await member.poll(timeout_ms=0, max_records=1)
+        assert member.assignment().partitions == {HERE, THERE, TopicPartition("later", 0)}
+
+    run_virtually(main())
+
+
+def test_assignment_is_sticky_and_balanced() -> None:
+    """A newcomer takes from the fullest, a leaver's share is spread, and nothing else moves."""
+    places = [TopicPartition("t", index) for index in range(7)]
+    topics = ["t"]
+    two = {"a": places[:4], "b": places[4:]}
+    three = assign_sticky(places, dict.fromkeys("abc", topics), two)
+    assert sorted(len(held) for held in three.values()) == [2, 2, 3]
+    assert three["a"] < set(places[:4])
+    assert three["b"] <= set(places[4:])
+    left = assign_sticky(places, dict.fromkeys("bc", topics), three)
+    assert sorted(len(held) for held in left.values()) == [3, 4]
+    assert all(three[member] <= left[member] for member in "bc")
+    assert left["b"] | left["c"] == set(places)
 
 
 def test_death_takes_the_session_time_out_or_a_notice() -> None:
