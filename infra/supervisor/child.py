@@ -7,6 +7,7 @@ Owns the process from fork to reaping. Knows nothing of restarts (`keeper.py`) o
 import asyncio
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -103,15 +104,19 @@ class Child:
 def rotate(path: Path) -> None:
     """Copy a full log file aside and empty it; the writer appends, so it goes on at the start.
 
-    The file itself stays, since a running child holds it open.
+    The file itself stays, since a running child holds it open. On a full disk its lines are given
+    up: that frees room.
     """
     if not path.exists() or path.stat().st_size < limits.LOG_FILE_BYTES_MAX:
         return
-    for number in range(limits.LOG_FILES_KEPT - 1, 0, -1):
-        older = path.with_name(f"{path.name}.{number}")
-        if older.exists():
-            older.replace(path.with_name(f"{path.name}.{number + 1}"))
-    path.with_name(f"{path.name}.1").write_bytes(path.read_bytes())
+    try:
+        for number in range(limits.LOG_FILES_KEPT - 1, 0, -1):
+            older = path.with_name(f"{path.name}.{number}")
+            if older.exists():
+                older.replace(path.with_name(f"{path.name}.{number + 1}"))
+        shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+    except OSError:
+        path.with_name(f"{path.name}.1").unlink(missing_ok=True)
     os.truncate(path, 0)
 
 

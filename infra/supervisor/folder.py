@@ -74,7 +74,7 @@ class DataFolder:
             )
 
     def _open(self) -> int:
-        fresh = not self.path.exists() or not any(self.path.iterdir())
+        fresh = not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
         self._check_version(fresh)
         self.path.mkdir(parents=True, exist_ok=True)
         self.check_space()

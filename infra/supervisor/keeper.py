@@ -18,7 +18,10 @@ from infra.supervisor.child import Child, ProcessSpec, describe_exit
 from infra.supervisor.restarts import Restarts, after_exit
 from schemas import limits
 
-__all__ = ["Keeper", "KeeperState"]
+__all__ = ["Decide", "Keeper", "KeeperState"]
+
+Decide = Callable[[Restarts, float, float], tuple[Restarts, float | None]]
+"""When to start again; see `restarts.after_exit`."""
 
 _log = structlog.get_logger()
 
@@ -45,6 +48,7 @@ class Keeper:
         run: Path,
         clock: Clock,
         on_change: Callable[["Keeper"], None],
+        decide: Decide = after_exit,
     ) -> None:
         self.spec = spec
         self.state = KeeperState.STARTING
@@ -52,7 +56,7 @@ class Keeper:
         self.why = ""
         """Why it ended last, in words."""
         self._logs, self._run, self._clock, self._on_change = logs, run, clock, on_change
-        self._restarts = Restarts()
+        self._restarts, self._decide = Restarts(), decide
         self._child: Child | None = None
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -117,7 +121,7 @@ class Keeper:
         now_s = self._clock.monotonic_s()
         if self._stop.is_set():
             return None
-        self._restarts, pause_s = after_exit(self._restarts, now_s, now_s - started_s)
+        self._restarts, pause_s = self._decide(self._restarts, now_s, now_s - started_s)
         _log.warning("process_ended", name=self.spec.name, why=self.why, pause_s=pause_s)
         if pause_s is not None:
             self._change(KeeperState.RESTARTING)

@@ -14,9 +14,10 @@ from infra.errors import StartupError
 from infra.ports import Clock
 from infra.supervisor.child import ProcessSpec, last_lines, rotate
 from infra.supervisor.folder import DataFolder
-from infra.supervisor.keeper import Keeper, KeeperState
+from infra.supervisor.keeper import Decide, Keeper, KeeperState
 from infra.supervisor.plan import kind_of
 from infra.supervisor.probe import answers
+from infra.supervisor.restarts import after_exit
 from schemas import limits
 
 __all__ = ["Nursery"]
@@ -28,11 +29,16 @@ class Nursery:
     """Keeps processes running until told to drain."""
 
     def __init__(
-        self, folder: DataFolder, clock: Clock, on_change: Callable[[Keeper | None], None]
+        self,
+        folder: DataFolder,
+        clock: Clock,
+        on_change: Callable[[Keeper | None], None],
+        decide: Decide = after_exit,
     ) -> None:
+        self._decide = decide
         self._folder, self._clock, self._on_change = folder, clock, on_change
         self._keepers: dict[str, Keeper] = {}
-        self._changed = asyncio.Event()
+        self._changed, self._stirred = asyncio.Event(), asyncio.Event()
         self._looked_s = 0.0
         self._restless_s = 0.0
         """When a process last became unready, on the monotonic clock."""
@@ -52,6 +58,7 @@ class Nursery:
             run=self._folder.run,
             clock=self._clock,
             on_change=self._note,
+            decide=self._decide,
         )
         self._keepers[spec.name] = keeper
         keeper.start()
@@ -92,9 +99,18 @@ class Nursery:
             await self.watch_once()
             unready = not all(keeper.ready for keeper in self.keepers)
             restless = self._clock.monotonic_s() - self._restless_s < limits.START_WITHIN_S
-            await asyncio.sleep(
-                limits.READY_POLL_MIN_S if unready and restless else limits.READY_POLL_MAX_S
-            )
+            await asyncio.sleep(limits.READY_POLL_MIN_S)
+            if not (unready and restless):
+                await self._pause(limits.READY_POLL_MAX_S - limits.READY_POLL_MIN_S)
+
+    async def _pause(self, pause_s: float) -> None:
+        """Sleep, but not through the start or the end of a process."""
+        self._stirred.clear()
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._stirred.wait()
+        except TimeoutError:
+            pass  # nothing happened
 
     async def watch_once(self) -> None:
         """Ask the unready ones, and from time to time all."""
@@ -130,6 +146,7 @@ class Nursery:
         )
         if not keeper.ready:
             self._restless_s = self._clock.monotonic_s()
+            self._stirred.set()
         if keeper.state is KeeperState.FAILED:
             self.failed.set()
         self._changed.set()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from infra.config import DEFAULT_MODEL, Config
+from infra.errors import StartupError
 from infra.kafka import embedded
 from infra.kafka.properties import Node
 from infra.ports import Entropy
