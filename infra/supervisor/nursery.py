@@ -96,6 +96,7 @@ class Nursery:
     async def watch(self) -> None:
         """Poll readiness and rotate log files until cancelled."""
         while True:
+            self._stirred.clear()
             await self.watch_once()
             unready = not all(keeper.ready for keeper in self.keepers)
             restless = self._clock.monotonic_s() - self._restless_s < limits.START_WITHIN_S
@@ -105,7 +106,6 @@ class Nursery:
 
     async def _pause(self, pause_s: float) -> None:
         """Sleep, but not through the start or the end of a process."""
-        self._stirred.clear()
         try:
             async with asyncio.timeout(pause_s):
                 await self._stirred.wait()
