@@ -73,7 +73,7 @@ class KafkaAdmin:
                     if code:
                         raise for_code(code)(message)
             # The broker that answers questions applies it a moment after the controller took it.
-            while await self.settings(topic) != wanted:
+            while await self.settings(topic) != wanted:  # noqa: ASYNC110  # nor for this
                 await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
 
     async def settings(self, topic: str) -> Mapping[str, str]:

@@ -108,7 +108,7 @@ def running_kafka(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def _container() -> Iterator[str]:
-    from testcontainers.kafka import KafkaContainer
+    from testcontainers.community.kafka import KafkaContainer
 
     container = KafkaContainer(CONTAINER_IMAGE).with_kraft()
     for name, value in {
