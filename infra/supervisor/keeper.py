@@ -78,7 +78,7 @@ class Keeper:
 
     def note_ready(self, ready: bool) -> None:
         """Take what a probe found."""
-        ready = ready and self._child is not None
+        ready = ready and self._child is not None and not self._stop.is_set()
         if ready != self.ready:
             self.ready = ready
             if ready and self.state in (KeeperState.STARTING, KeeperState.RESTARTING):

@@ -12,6 +12,8 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import structlog
+
 from infra.config import DEFAULT_MODEL, Config
 from infra.errors import StartupError
 from infra.kafka import embedded
@@ -35,6 +37,7 @@ from schemas import limits
 
 __all__ = ["External", "Layout", "Startup", "lay_out", "with_card"]
 
+_log = structlog.get_logger()
 _LOOPBACK = "127.0.0.1"
 _CLUSTER_FILE = "cluster-id"
 _CARD_FILE = "millstream.json"  # written last by the model's preparation
@@ -163,11 +166,8 @@ class Startup:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
         names = [*self._names("gateway"), *self._names("worker"), "metering"]
-        started = {keeper.spec.name for keeper in self._nursery.keepers}
-        for name in names:
-            if name not in started:
-                self._start(name)
-        self._say("waiting for the model" if self._config.engine == "vllm" else "starting gateways")
+        self._start("metering")
+        self._say("waiting for gateways and workers")
         await self._nursery.ready(*names)
 
     def finish(self) -> None:
@@ -179,7 +179,7 @@ class Startup:
             group.create_task(self._start_kafka())
             group.create_task(self._start_clickhouse())
         self._say("making topics and tables")
-        await self._errand("apply", "infra.apply")
+        await self._errand("apply", "infra.apply", quiet=True)
         await self._errand("seed", "infra.supervisor.seed")
 
     async def _start_kafka(self) -> None:
@@ -216,16 +216,16 @@ class Startup:
             await self._nursery.ready("clickhouse")
 
     async def _prepare_model(self) -> None:
-        """Make the model's files where they are missing; then start workers that load for long."""
+        """Make the model's files where they are missing; then start those that use them."""
         scripted = self._config.engine == "scripted"
         if self._config.model == DEFAULT_MODEL:
             options = ("--tokenizer-only",) if scripted else ()
             cache = ("--cache", str(self._config.cache_dir))
             await self._errand("model", "engine_workers.engine.model", *cache, *options)
             self._config = with_card(self._config)
-        if not scripted:
-            for name in self._names("worker"):
-                self._start(name)
+        # Both wait for the log by themselves: gateways answer 529 meanwhile, workers load.
+        for name in [*self._names("gateway"), *self._names("worker")]:
+            self._start(name)
 
     def _names(self, kind: str) -> list[str]:
         return [name for name in self._layout.services if kind_of(name) == kind]
@@ -242,11 +242,12 @@ class Startup:
             )
         )
 
-    async def _errand(self, name: str, module: str, *arguments: str) -> None:
+    async def _errand(self, name: str, module: str, *arguments: str, quiet: bool = False) -> None:
+        """Run one of our modules to its end; `quiet` keeps its lines off the terminal."""
         await run_errand(
             name,
             python_command(module, *arguments),
             settings_of(self._config, name, self._environ),
             self._folder,
-            self._say,
+            (lambda line: _log.info("errand", name=name, line=line)) if quiet else self._say,
         )
