@@ -159,10 +159,10 @@ def _read(request: dict[str, object], version: str, max_tokens: int | None) -> C
 
 
 def _max_tokens(request: Mapping[str, object]) -> int:
-    value = fields.as_integer(fields.required(request, "max_tokens"), "max_tokens", 0)
-    if value == 0:
+    value = fields.required(request, "max_tokens")
+    if type(value) is int and value == 0:
         raise InvalidRequest("max_tokens", "0 (cache prewarming) is not supported yet")
-    return value
+    return fields.as_integer(value, "max_tokens", 1)
 
 
 def _stop_sequences(request: Mapping[str, object]) -> tuple[str, ...]:

@@ -38,8 +38,6 @@ def read_turns(request: Mapping[str, object]) -> tuple[CanonicalMessage, ...]:
         if text:
             turns.append(CanonicalMessage(role="system", text=text))
     entries = fields.as_list(fields.required(request, "messages"), "messages")
-    if not entries:
-        raise InvalidRequest("messages", "at least one message is required")
     if len(entries) > HTTP_MESSAGES_MAX:
         raise InvalidRequest("messages", f"List should have at most {HTTP_MESSAGES_MAX} items")
     for index, entry in enumerate(entries):
@@ -47,6 +45,8 @@ def read_turns(request: Mapping[str, object]) -> tuple[CanonicalMessage, ...]:
         breakpoints += marked
         if turn is not None:
             turns.append(turn)
+    if not entries or not turns:
+        raise InvalidRequest("messages", "at least one message is required")
     if breakpoints > _CACHE_BREAKPOINTS_MAX:
         raise InvalidRequest(
             "",
