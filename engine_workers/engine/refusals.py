@@ -8,6 +8,7 @@ comes from an older or broken writer.
 from collections.abc import Sequence
 
 from engine_workers.engine.port import EngineRejected, EngineRequest
+from schemas.requests import Sampling
 
 
 def refuse_unservable(
@@ -33,9 +34,22 @@ def refuse_unservable(
         raise EngineRejected(f"max_tokens: with the prompt above {context_tokens} tokens")
     if not 0 <= sampling.min_tokens <= sampling.max_tokens:
         raise EngineRejected("min_tokens: must lie between 0 and max_tokens")
+    _refuse_ranges(sampling)
+
+
+def _refuse_ranges(sampling: Sampling) -> None:
+    """Raise EngineRejected where a value is out of its range; NaN is out of every range."""
     if not sampling.temperature >= 0:
         raise EngineRejected("temperature: must be at least 0")
     if not 0 < sampling.top_p <= 1:
         raise EngineRejected("top_p: must lie above 0 and at most at 1")
+    if sampling.top_k < 0:
+        raise EngineRejected("top_k: must be at least 0")
+    if not 0 <= sampling.min_p <= 1:
+        raise EngineRejected("min_p: must lie between 0 and 1")
+    if not (-2 <= sampling.presence_penalty <= 2 and -2 <= sampling.frequency_penalty <= 2):
+        raise EngineRejected("presence_penalty, frequency_penalty: must lie between -2 and 2")
+    if not 0 < sampling.repetition_penalty <= 2:
+        raise EngineRejected("repetition_penalty: must lie above 0 and at most at 2")
     if "" in sampling.stop:
         raise EngineRejected("stop: must not be empty")

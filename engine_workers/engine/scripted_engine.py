@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from engine_workers.engine.port import EngineRejected, EngineRequest, EngineStats, StepOutput
 from engine_workers.engine.refusals import refuse_unservable
 from engine_workers.engine.script import EMPTY_PREFIX, Script, expected_token, prefix_hash, run_salt
-from engine_workers.engine.stop_strings import StopStrings, StopTextDecoder
+from engine_workers.engine.stop_strings import StopStrings
+from schemas.assembler import TokenDecoder
 from schemas.replies import Stop, StopReason
 
 STEP_S_MAX = 0.5
@@ -48,7 +49,7 @@ class ScriptedEngine:
         model: Model | None = None,
         *,
         sleep: Callable[[float], None] | None = None,
-        decode: Callable[[], StopTextDecoder] | None = None,
+        decode: Callable[[], TokenDecoder] | None = None,
     ) -> None:
         self._script = script
         self._model = model or Model()

@@ -4,14 +4,7 @@ Owns matching over token seams, by vLLM's rules, so that replies of the scripted
 vLLM's would. Does not cut text: readers of the log do. Called by `scripted_engine`.
 """
 
-from typing import Protocol
-
-
-class StopTextDecoder(Protocol):
-    """Turns tokens into text, one at a time; what `schemas.assembler.TokenDecoder` also offers."""
-
-    def step(self, token_id: int) -> str:
-        """Return the text that this token releases, "" while a character is incomplete."""
+from schemas.assembler import TokenDecoder
 
 
 class StopStrings:
@@ -19,7 +12,7 @@ class StopStrings:
 
     __slots__ = ("_decoder", "_keep", "_made", "_min_tokens", "_stop", "_tail")
 
-    def __init__(self, stop: tuple[str, ...], decoder: StopTextDecoder, min_tokens: int) -> None:
+    def __init__(self, stop: tuple[str, ...], decoder: TokenDecoder, min_tokens: int) -> None:
         self._stop = stop
         self._decoder = decoder
         self._min_tokens = min_tokens
