@@ -20,7 +20,7 @@ CONNECT_TIMEOUT_S = limits.SEND_TIMEOUT_MS / 1_000
 CLOSE_TIMEOUT_S = 3.0
 RETRY_BACKOFF_MS = 100
 BACKOFF_FIRST_S = 0.1
-BACKOFF_LAST_S = 2.0
+BACKOFF_LAST_S = 1.0
 
 # What aiokafka raises while a broker is away; the assertions are its own about a cluster that it
 # cannot see yet.

@@ -24,7 +24,6 @@ from aiokafka.errors import (
 from infra.errors import SendRefused, SendUnknown
 from infra.kafka.connecting import (
     CLOSE_TIMEOUT_S,
-    REQUEST_TIMEOUT_MS,
     RETRY_BACKOFF_MS,
     bounded,
     until_connected,
@@ -32,7 +31,6 @@ from infra.kafka.connecting import (
 from infra.ports import Appended
 from schemas import limits
 
-SEND_TIMEOUT_S = limits.SEND_TIMEOUT_MS / 1_000
 # A topic just made may not have reached the broker that we ask.
 UNKNOWN_TOPIC_WAIT_S = 1.0
 # One batch per partition waits behind the one in flight; more makes `enqueue` wait. Below the
@@ -53,8 +51,16 @@ _REFUSED = (
 class KafkaWriter:
     """A LogWriter for one event loop."""
 
-    def __init__(self, bootstrap: str, *, client_id: str, linger_ms: int = 0) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str,
+        linger_ms: int = 0,
+        send_timeout_ms: int = limits.SEND_TIMEOUT_MS,
+    ) -> None:
         self._bootstrap, self._client_id, self._linger_ms = bootstrap, client_id, linger_ms
+        self._send_timeout_s = send_timeout_ms / 1_000
         self._producer: Any = None
         self._usable = asyncio.Event()
         self._turn = (
@@ -84,7 +90,7 @@ class KafkaWriter:
         """Queue a record; see `infra.ports.LogWriter.enqueue`."""
         loop = asyncio.get_running_loop()
         outer: Future[Appended] = loop.create_future()
-        deadline = loop.time() + SEND_TIMEOUT_S
+        deadline = loop.time() + self._send_timeout_s
         producer: Any = None
         try:
             async with asyncio.timeout_at(deadline), self._turn:
@@ -95,7 +101,9 @@ class KafkaWriter:
         except MessageSizeTooLargeError as error:
             raise SendRefused(f"{topic}-{partition}: {error}") from error
         except TimeoutError:
-            _fail(outer, SendUnknown(f"{topic}-{partition}: not sent in {SEND_TIMEOUT_S:g} s"))
+            _fail(
+                outer, SendUnknown(f"{topic}-{partition}: not sent in {self._send_timeout_s:g} s")
+            )
             return outer
         except KafkaError as error:
             _fail(outer, SendUnknown(f"{topic}-{partition}: {error!r}"))
@@ -134,7 +142,7 @@ class KafkaWriter:
         producer, self._producer = self._producer, None
         self._usable.set()  # who waits for a producer learns that there will be none
         if self._pending:
-            await asyncio.wait(list(self._pending), timeout=SEND_TIMEOUT_S)
+            await asyncio.wait(list(self._pending), timeout=self._send_timeout_s)
         self._give_up("the writer was closed")
         if producer is not None:
             await _release(producer)
@@ -149,7 +157,9 @@ class KafkaWriter:
             max_batch_size=BATCH_BYTES,
             max_request_size=RECORD_BYTES_MAX,  # aiokafka checks each record against it
             compression_type=None,  # token ids hardly compress, and it costs the loop's time
-            request_timeout_ms=REQUEST_TIMEOUT_MS,  # longer would outlive the send's own bound
+            request_timeout_ms=int(
+                1_000 * self._send_timeout_s
+            ),  # longer would outlive the send's own bound
             retry_backoff_ms=RETRY_BACKOFF_MS,
             metadata_max_age_ms=300_000,  # leaders that move are noticed by errors, not by age
             connections_max_idle_ms=540_000,  # below the broker's 600 s: the client closes first
