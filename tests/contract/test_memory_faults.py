@@ -51,7 +51,8 @@ def test_what_queues_behind_a_failure_fails_with_it() -> None:
 
     async def main() -> None:
         late = SendFate(kind="late", late_ms=1_000)
-        broker = broker_with(Script(SendFate(kind="lose"), SendFate(), late))
+        slow = SendFate(ack_ms=10)
+        broker = broker_with(Script(SendFate(kind="lose"), SendFate(), late, SendFate(), slow))
         writer = broker.writer("w")
         acks = [await writer.enqueue(*HERE, value) for value in (b"lost", b"behind", b"late")]
         assert (await writer.send(*THERE, b"other")).offset == 0
@@ -61,7 +62,7 @@ def test_what_queues_behind_a_failure_fails_with_it() -> None:
         await writer.send(*HERE, b"after")
         await asyncio.sleep(2)
         assert landed(broker) == [b"after", b"late"]
-        assert broker.fired == {"send.lose": 1, "send.collateral": 2}
+        assert broker.fired == {"send.lose": 1, "send.collateral": 2, "send.delay": 1}
 
     run_virtually(main())
 
@@ -158,6 +159,20 @@ def test_an_acknowledgement_after_the_bound_is_ignored() -> None:
     run_virtually(main())
 
 
+def test_an_acknowledged_send_has_no_bound_any_more() -> None:
+    """The bound of a send that was acknowledged strikes none of the later ones."""
+
+    async def main() -> None:
+        slow = SendFate(ack_ms=2_000)
+        writer = broker_with(Script(slow, slow)).writer("w")
+        await writer.send(*HERE, b"0")
+        await asyncio.sleep(7)
+        assert (await writer.send(*HERE, b"1")).offset == 1
+        assert now_s() == pytest.approx(11.0)
+
+    run_virtually(main())
+
+
 def test_a_dropped_future_is_silent() -> None:
     """Nobody has to look at the future of a send that failed."""
 
@@ -190,7 +205,9 @@ def test_a_full_buffer_makes_enqueue_wait() -> None:
         assert now_s() == pytest.approx(8.0)
         results = await asyncio.gather(*acks, waited, return_exceptions=True)
         assert sum(isinstance(result, SendUnknown) for result in results) == 1_024
-        assert (await writer.send(*HERE, b"again")).offset == 1
+        async with asyncio.timeout(1):
+            for offset in range(1, 2_000):
+                assert (await writer.send(*HERE, b"again")).offset == offset
         assert now_s() == pytest.approx(BOUND_S)
 
     run_virtually(main())
