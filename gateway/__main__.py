@@ -14,7 +14,7 @@ import structlog
 import uvloop
 
 from gateway.app import build_app
-from gateway.assembly import Gateway, build_gateway
+from gateway.assembly import Gateway
 from gateway.server import HttpServer, listen
 from infra.config import Config, load
 from infra.errors import ConfigError
@@ -43,7 +43,7 @@ async def _run(config: Config) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    gateway = build_gateway(config, log)
+    gateway = Gateway(config, log, on_death=stopping.set)
     server = HttpServer(build_app(gateway.deps), sockets)
     await server.start()
     log.info("listening", addresses=[":".join(map(str, s.getsockname()[:2])) for s in sockets])
@@ -51,7 +51,7 @@ async def _run(config: Config) -> int:
     await stopping.wait()
     await _drain(gateway, server)
     log.info("stopped")
-    return 0
+    return 1 if gateway.died else 0
 
 
 async def _drain(gateway: Gateway, server: HttpServer) -> None:

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import generation, information
+from gateway.call import call_of
 from gateway.deps import Deps
 from gateway.edge import Edge
 from gateway.errors import MethodNotAllowed, PathUnknown
@@ -53,7 +54,7 @@ def build_app(deps: Deps) -> Starlette:
     ]
     app = Starlette(
         routes=[
-            Route(path, _Endpoint(handler, deps), methods=[method])
+            Route(path, _Endpoint(path, handler, deps), methods=[method])
             for method, path, handler in table
         ],
         middleware=[Middleware(Edge, deps=deps)],
@@ -66,11 +67,13 @@ def build_app(deps: Deps) -> Starlette:
 class _Endpoint:
     """A handler as an ASGI application; errors pass through to the edge."""
 
-    def __init__(self, handler: Handler, deps: Deps) -> None:
+    def __init__(self, route: str, handler: Handler, deps: Deps) -> None:
+        self._route = route
         self._handler = handler
         self._deps = deps
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call_of(scope).route = self._route
         response = await self._handler(Request(scope, receive, send), self._deps)
         await response(scope, receive, send)
 

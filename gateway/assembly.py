@@ -5,7 +5,7 @@ composition root calls it, tests and the simulator put the same parts on the mem
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -33,7 +33,7 @@ from schemas import limits
 from schemas.dialects.models import ModelCard
 from schemas.operations import ProcessReported, ProcessState
 
-__all__ = ["Gateway", "build_gateway"]
+__all__ = ["Gateway"]
 
 _LOAD_AGAIN_S = 1.0
 
@@ -47,11 +47,15 @@ class _Connects(Protocol):
 class Gateway:
     """All parts of one gateway process but its HTTP server."""
 
-    def __init__(self, config: Config, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, config: Config, log: FilteringBoundLogger, on_death: Callable[[], None]
+    ) -> None:
+        """Make the parts; `on_death` is called where one of them dies of a bug."""
         clock, entropy, bootstrap = SystemClock(), SystemEntropy(), config.kafka
-        self._config, self._log = config, log
+        self._config, self._log, self._on_death = config, log, on_death
         self.incarnation = f"{config.process}/{entropy.uuid()}"
         self.draining = False
+        self.died = False
 
         def writer(purpose: str) -> KafkaWriter:
             return KafkaWriter(bootstrap, client_id=f"{config.process}-{purpose}")
@@ -81,13 +85,7 @@ class Gateway:
         self._closer = Closer(
             writer=self._closes, clock=clock, reader=self.reply_reader, by=self.incarnation
         )
-        model = ServedModel(
-            alias=config.model,
-            model_version=config.model_version,
-            pool=config.pool,
-            context_tokens=config.context_tokens,
-            deadline_ms=config.deadline_ms,
-        )
+        model = _served_model(config)
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
         )
@@ -113,13 +111,7 @@ class Gateway:
             totals=totals,
             bodies=BodyReader(),
             model=model,
-            card=ModelCard(
-                id=config.model,
-                display_name=config.model,
-                created_ms=clock.now_ms(),
-                max_input_tokens=config.context_tokens - 1,
-                max_tokens=config.context_tokens - 1,
-            ),
+            card=_card(config, clock.now_ms()),
             locator_key=config.locator_key,
             unready=self.unready,
             keepalive_ms=config.keepalive_ms,
@@ -243,11 +235,28 @@ class Gateway:
     def _complain(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("a background task died", exc_info=error)
+            self.died = True
+            self._on_death()
 
 
-def build_gateway(config: Config, log: FilteringBoundLogger) -> Gateway:
-    """Return the parts of a gateway, none of them connected yet."""
-    return Gateway(config, log)
+def _served_model(config: Config) -> ServedModel:
+    return ServedModel(
+        alias=config.model,
+        model_version=config.model_version,
+        pool=config.pool,
+        context_tokens=config.context_tokens,
+        deadline_ms=config.deadline_ms,
+    )
+
+
+def _card(config: Config, created_ms: int) -> ModelCard:
+    return ModelCard(
+        id=config.model,
+        display_name=config.model,
+        created_ms=created_ms,
+        max_input_tokens=config.context_tokens - 1,
+        max_tokens=config.context_tokens - 1,
+    )
 
 
 def _preferred_partition(process: str) -> int:

@@ -30,6 +30,8 @@ class Call:
     method: str
     path: str
     began_s: float
+    route: str = "unknown"
+    """The route's pattern, for metrics: paths themselves are without number."""
     identity: Identity | None = None
     model: str | None = None
     status: int | None = None

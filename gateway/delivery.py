@@ -38,6 +38,8 @@ class _Delivery:
         self._deps = deps
         self._reply = reply
         self._assembler = assembler
+        self._last_s = 0.0
+        """When the newest tokens were taken."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Deliver; a client that leaves closes the reply at once.
@@ -67,9 +69,18 @@ class _Delivery:
         chunks = await self._reply.take(timeout_ms)
         if self._reply.interrupted:
             raise ClientGone("the client closed the connection")
-        if chunks and self._call.first_token_s is None:
-            self._call.first_token_s = self._deps.clock.monotonic_s()
+        if chunks:
+            self._measure(self._deps.clock.monotonic_s())
         return chunks
+
+    def _measure(self, now_s: float) -> None:
+        if self._call.first_token_s is None:
+            self._call.first_token_s = now_s
+        else:
+            self._deps.metrics.observe(
+                "inter_token_seconds", now_s - self._last_s, dialect=self._call.dialect.value
+            )
+        self._last_s = now_s
 
     async def _write(self, send: Send, body: bytes, more: bool) -> None:
         """Write, and cut a client that has read nothing for too long. Raises ClientGone."""

@@ -82,10 +82,12 @@ class Edge:
         first_s = call.first_token_s
         ttft_ms = None if first_s is None else round((first_s - call.began_s) * 1000)
         metrics = self._deps.metrics
-        metrics.count("http_requests", dialect=call.dialect.value, status=str(call.status))
-        metrics.observe("http_request_seconds", elapsed_ms / 1000, dialect=call.dialect.value)
+        metrics.count("http_requests", route=call.route, status=str(call.status))
+        metrics.observe("http_request_seconds", elapsed_ms / 1000, route=call.route)
         if ttft_ms is not None:
-            metrics.observe("time_to_first_token_seconds", ttft_ms / 1000)
+            metrics.observe(
+                "time_to_first_token_seconds", ttft_ms / 1000, dialect=call.dialect.value
+            )
         if call.prompt_tokens:
             metrics.count("prompt_tokens", call.prompt_tokens)
         if call.reason == "gone":

@@ -253,3 +253,10 @@ async def platform(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    """Wait until something holds; fail after `timeout_s`."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 # what is watched has no event of its own
+            await asyncio.sleep(0.005)

@@ -28,6 +28,7 @@ from tests.gateway_platform import (
     canonical,
     platform,
     stay_silent,
+    until,
 )
 
 
@@ -61,9 +62,7 @@ def test_a_reply_is_followed_to_its_terminal() -> None:
     async def scenario() -> None:
         async with platform() as p:
             reply = await p.submission.submit(canonical(), [1, 2, 3], IDENTITY)
-            chunks: list[Chunk] = []
-            async for chunk in reply:
-                chunks.append(chunk)
+            chunks: list[Chunk] = [chunk async for chunk in reply]
             assert [t for chunk in chunks for t in chunk.token_ids] == [72, 105, 33]
             assert [chunk.cached_tokens for chunk in chunks] == [0, None, None]
             assert reply.end is not None and reply.end.terminal is not None
@@ -111,9 +110,7 @@ def test_an_overflowed_mailbox_is_read_again_without_loss_or_doubling() -> None:
         async with platform(talk) as p:
             reply = await p.submission.submit(canonical(), [1], IDENTITY)
             first = [t for c in await reply.take(1_000) for t in c.token_ids]
-            async with asyncio.timeout(20):
-                while p.reader.count:  # the client does not read until all is over
-                    await asyncio.sleep(0.01)
+            await until(lambda: p.reader.count == 0)  # the client does not read until all is over
             assert first + await read_to_end(reply) == list(range(count + 1))
             assert reply.overflows == 1
             await reply.release()
@@ -139,9 +136,7 @@ def test_a_re_read_reply_joins_the_tail_again() -> None:
     async def scenario() -> None:
         async with platform(talk) as p:
             reply = await p.submission.submit(canonical(), [1], IDENTITY)
-            async with asyncio.timeout(20):
-                while reply.accepted_count < count:
-                    await asyncio.sleep(0.01)
+            await until(lambda: reply.accepted_count == count)
             tokens: list[int] = []
             while len(tokens) < count:
                 tokens += [t for c in await reply.take(1_000) for t in c.token_ids]
@@ -236,8 +231,7 @@ def test_a_terminal_that_comes_before_the_close_wins() -> None:
     async def scenario() -> None:
         async with platform() as p:
             reply = await p.submission.submit(canonical(), [1], IDENTITY)
-            while p.reader.count:
-                await asyncio.sleep(0.01)
+            await until(lambda: p.reader.count == 0)
             reply.close(CloseReason.CANCELLED)
             assert await read_to_end(reply) == [72, 105, 33]
             assert reply.end is not None and reply.end.terminal is not None

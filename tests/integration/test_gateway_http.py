@@ -1,0 +1,598 @@
+"""The gateway over real HTTP: both official SDKs, bad input, disconnects, failures on the wire.
+
+The log is the memory one and the worker a script; everything in front of them is the product.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+
+from schemas import limits
+from schemas.ids import find_request_id, read_reply_id
+from schemas.replies import CloseReason, StopReason
+from schemas.requests import RequestAccepted
+from tests.gateway_http import MODEL, Served, ids_of, serve
+from tests.gateway_platform import FakeWorker, Script, answer_hello, stay_silent, until
+
+MESSAGES: Any = [{"role": "user", "content": "hi"}]
+ANTHROPIC = "/v1/messages"
+OPENAI = "/v1/chat/completions"
+PATHS = (ANTHROPIC, OPENAI)
+
+
+def body_of(path: str, **fields: object) -> dict[str, object]:
+    """Return a small good body for a path."""
+    body: dict[str, object] = {"model": MODEL, "messages": MESSAGES, "max_tokens": 50}
+    return {**body, **fields}
+
+
+def headers_of(path: str, key: str | None, **more: str) -> dict[str, str]:
+    """Return the headers of a good call."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    if path.startswith(ANTHROPIC):
+        headers["anthropic-version"] = "2023-06-01"
+    return headers | more
+
+
+def say(text: str, *, pause_s: float = 0.0, stop: StopReason = StopReason.END) -> Script:
+    """Return a script that says a text, one byte per record."""
+
+    async def script(worker: FakeWorker, request: RequestAccepted) -> None:
+        await worker.start(request)
+        for token in ids_of(text):
+            await worker.say(request, token)
+            await asyncio.sleep(pause_s)
+        await worker.say(request, stop=stop)
+
+    return script
+
+
+async def say_then_fail(worker: FakeWorker, request: RequestAccepted) -> None:
+    """Say two tokens, then be closed as failed."""
+    await worker.start(request)
+    await worker.say(request, *ids_of("ab"))
+    await asyncio.sleep(0.1)
+    await worker.close(request, CloseReason.FAILED)
+
+
+async def say_then_hang(worker: FakeWorker, request: RequestAccepted) -> None:
+    """Say two tokens, then nothing more."""
+    await worker.start(request)
+    await worker.say(request, *ids_of("ab"))
+
+
+async def fail(worker: FakeWorker, request: RequestAccepted) -> None:
+    """Be closed as failed before any token."""
+    await worker.close(request, CloseReason.FAILED)
+
+
+@asynccontextmanager
+async def client(served: Served) -> AsyncIterator[httpx.AsyncClient]:
+    """Open a plain HTTP client on a gateway."""
+    async with httpx.AsyncClient(base_url=served.url, timeout=20) as opened:
+        yield opened
+
+
+def anthropic_sdk(served: Served) -> anthropic.AsyncAnthropic:
+    """Return Anthropic's SDK as a user would make it."""
+    return anthropic.AsyncAnthropic(base_url=served.url, api_key=served.key, max_retries=0)
+
+
+def openai_sdk(served: Served) -> openai.AsyncOpenAI:
+    """Return OpenAI's SDK as a user would make it."""
+    return openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key=served.key, max_retries=0)
+
+
+def test_anthropic_sdk_streams_and_reads_whole() -> None:
+    """Both forms give the same text, usage and stop reason through the official SDK."""
+
+    async def scenario() -> None:
+        async with serve(say("Grüße, 世界")) as served, anthropic_sdk(served) as sdk:
+            whole = await sdk.messages.create(model=MODEL, max_tokens=50, messages=MESSAGES)
+            async with sdk.messages.stream(
+                model=MODEL,
+                max_tokens=50,
+                messages=MESSAGES,
+            ) as stream:
+                final = await stream.get_final_message()
+            for message in (whole, final):
+                block = message.content[0]
+                assert block.type == "text" and block.text == "Grüße, 世界"
+                assert message.stop_reason == "end_turn"
+                assert message.usage.input_tokens > 0 and message.usage.output_tokens == 16 - 1
+            assert whole._request_id and whole._request_id.startswith("req_")
+            assert find_request_id(whole.id) == find_request_id(whole._request_id)
+            read_reply_id(final.id, "acme", "default", served.deps.locator_key)
+
+    asyncio.run(scenario())
+
+
+def test_openai_sdk_streams_and_reads_whole() -> None:
+    """Both forms give the same text, usage and finish reason through the official SDK."""
+
+    async def scenario() -> None:
+        async with serve(say("Grüße, 世界")) as served, openai_sdk(served) as sdk:
+            whole = await sdk.chat.completions.create(
+                model=MODEL,
+                messages=MESSAGES,
+            )
+            assert whole.choices[0].message.content == "Grüße, 世界"
+            assert whole.choices[0].finish_reason == "stop"
+            stream = await sdk.chat.completions.create(
+                model=MODEL,
+                messages=MESSAGES,
+                stream=True,
+                stream_options={"include_usage": True},
+            )
+            chunks = [chunk async for chunk in stream]
+            text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+            assert text == "Grüße, 世界"
+            assert chunks[-1].usage == whole.usage and whole.usage is not None
+            assert whole.usage.completion_tokens == 15
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_that_fails_mid_stream_raises_in_both_sdks() -> None:
+    """After the 200 an error event comes, then the body is aborted; no SDK takes it as complete."""
+
+    async def scenario() -> None:
+        async with serve(say_then_fail) as served:
+            async with anthropic_sdk(served) as sdk:
+                with pytest.raises(anthropic.APIStatusError) as caught:
+                    async with sdk.messages.stream(
+                        model=MODEL,
+                        max_tokens=50,
+                        messages=MESSAGES,
+                    ) as stream:
+                        await stream.get_final_message()
+                assert caught.value.status_code == 200 and caught.value.type == "api_error"
+            async with openai_sdk(served) as other:
+                with pytest.raises(openai.APIError):
+                    chunks = await other.chat.completions.create(
+                        model=MODEL,
+                        messages=MESSAGES,
+                        stream=True,
+                    )
+                    async for _ in chunks:
+                        pass
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_failed_stream_ends_without_the_final_chunk(path: str) -> None:
+    """On the wire: an error event last, then the connection closes with no `0` chunk."""
+
+    async def scenario() -> None:
+        async with serve(say_then_fail) as served, client(served) as http:
+            received = b""
+            with pytest.raises(httpx.RemoteProtocolError):
+                async with http.stream(
+                    "POST",
+                    path,
+                    json=body_of(path, stream=True),
+                    headers=headers_of(path, served.key),
+                ) as response:
+                    assert response.status_code == 200
+                    async for piece in response.aiter_raw():
+                        received += piece
+            last = received.strip().split(b"\n\n")[-1]
+            error = json.loads(last.split(b"data: ")[-1])
+            assert error["error"]["message"] and b"[DONE]" not in received
+            assert b"message_stop" not in received
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("script", "times", "status"),
+    [
+        (fail, {}, 500),
+        (stay_silent, {"deadline_ms": 100}, 504),
+        (stay_silent, {"admit_within_ms": -limits.LATE_MARGIN_MS + 50}, 529),
+    ],
+)
+def test_failures_before_the_first_token_are_real_statuses(
+    path: str, stream: bool, script: Script, times: dict[str, int], status: int
+) -> None:
+    """Failed 500, deadline 504, late 529 with retry-after, in the dialect's shape."""
+
+    async def scenario() -> None:
+        async with serve(script, **times) as served, client(served) as http:
+            response = await http.post(
+                path, json=body_of(path, stream=stream), headers=headers_of(path, served.key)
+            )
+            assert response.status_code == status
+            assert ("retry-after" in response.headers) == (status == 529)
+            check_shape(path, response)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("script", [stay_silent, say_then_hang])
+def test_a_client_that_leaves_closes_its_reply(path: str, stream: bool, script: Script) -> None:
+    """Before the first token, mid-stream and while waiting for a whole body alike: cancelled."""
+
+    async def scenario() -> None:
+        async with serve(script) as served:
+            async with client(served) as http:
+                call = asyncio.create_task(
+                    http.post(
+                        path,
+                        json=body_of(path, stream=stream),
+                        headers=headers_of(path, served.key),
+                    )
+                )
+                await until(lambda: bool(served.platform.worker.seen))
+                await asyncio.sleep(0.1)
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+            await until(lambda: bool(served.platform.worker.closes), timeout_s=1)
+            (closed,) = served.platform.worker.closes
+            assert closed.reason is CloseReason.CANCELLED
+            await until(lambda: served.platform.submission.open_count == 0, timeout_s=1)
+            await until(lambda: bool(served.log.lines), timeout_s=1)
+            assert served.log.lines[-1]["reason"] == "gone"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_silent_stream_is_kept_alive(path: str) -> None:
+    """Comments before the first token, the dialect's own keep-alives after it, at a steady pace."""
+
+    async def slow(worker: FakeWorker, request: RequestAccepted) -> None:
+        await worker.start(request)
+        await asyncio.sleep(0.35)
+        await worker.say(request, *ids_of("a"))
+        await asyncio.sleep(0.35)
+        await worker.say(request, *ids_of("b"), stop=StopReason.END)
+
+    async def scenario() -> None:
+        async with serve(slow, keepalive_ms=100) as served, client(served) as http:
+            response = await http.post(
+                path, json=body_of(path, stream=True), headers=headers_of(path, served.key)
+            )
+            before, _, after = response.text.partition('"a"')
+            assert 2 <= before.count(": keepalive") <= 4
+            pings = after.count("event: ping") if path == ANTHROPIC else after.count(": keepalive")
+            assert 2 <= pings <= 4
+            assert "message_stop" in after or "[DONE]" in after
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_after_keepalives_is_an_error_event() -> None:
+    """Once comments committed the 200, a deadline shows as an error event and an aborted body."""
+
+    async def scenario() -> None:
+        async with (
+            serve(stay_silent, keepalive_ms=50, deadline_ms=200) as served,
+            openai_sdk(served) as sdk,
+        ):
+            with pytest.raises(openai.APIError, match="deadline"):
+                async for _ in await sdk.chat.completions.create(
+                    model=MODEL,
+                    messages=MESSAGES,
+                    stream=True,
+                ):
+                    pass
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_does_not_read_is_cut() -> None:
+    """Writes blocked for longer than the bound end the connection and close the reply."""
+    text = "x" * 2_000
+
+    async def flood(worker: FakeWorker, request: RequestAccepted) -> None:
+        await worker.start(request)
+        for _ in range(200):
+            await worker.say(request, *ids_of(text))
+            await asyncio.sleep(0.002)
+
+    async def scenario() -> None:
+        async with serve(flood, slow_client_ms=200, send_buffer_bytes=8_192) as served:
+            port = int(served.url.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1_024)
+            raw = json.dumps(body_of(OPENAI, stream=True)).encode()
+            head = (
+                f"POST {OPENAI} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {served.key}\r\n"
+                f"content-length: {len(raw)}\r\n\r\n"
+            )
+            writer.write(head.encode() + raw)
+            assert (await reader.read(12)).startswith(b"HTTP/1.1 200")
+            await until(lambda: bool(served.platform.worker.closes), timeout_s=10)
+            assert served.platform.worker.closes[0].reason is CloseReason.CANCELLED
+            assert b"clients_too_slow_total 1.0" in served.deps.metrics.expose()
+            last = b""
+            try:
+                while piece := await reader.read(65_536):
+                    last = piece
+            except ConnectionError:
+                pass  # a reset is as good a cut as an end
+            assert not last.endswith(b"0\r\n\r\n")
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def check_shape(path: str, response: httpx.Response) -> str:
+    """Check the dialect's error shape and the ids of any response; return the message."""
+    assert response.headers["request-id"] == response.headers["x-request-id"]
+    assert response.headers["request-id"].startswith("req_")
+    body = response.json()
+    if path.startswith(ANTHROPIC):
+        assert body["type"] == "error" and body["error"]["type"]
+        assert body["request_id"] == response.headers["request-id"]
+    else:
+        assert set(body["error"]) == {"message", "type", "param", "code"}
+    message = body["error"]["message"]
+    assert isinstance(message, str) and message
+    return message
+
+
+BAD_BODIES: list[tuple[str, object, int, str]] = [
+    ("invalid JSON", b'{"model": ', 400, "JSON"),
+    ("no JSON at all", b"hello", 400, "JSON"),
+    ("invalid UTF-8", b'{"model": "\xff\xfe"}', 400, "JSON"),
+    ("lone surrogate", rb'{"model": "\ud800"}', 400, "JSON"),
+    ("deep JSON", b'{"model":' + b"[" * 5_000 + b"]" * 5_000 + b"}", 400, "deep"),
+    ("too deep JSON", b'{"a":' + b"[" * 64 + b"]" * 64 + b"}", 400, "deep"),
+    ("a list", b"[]", 400, ""),
+    ("empty body", b"", 400, "JSON"),
+    ("unknown model", {"model": "gpt-99"}, 404, MODEL),
+    ("empty messages", {"messages": []}, 400, "messages"),
+    ("unknown field", {"frobnicate": 1}, 400, "frobnicate"),
+    ("max_tokens zero", {"max_tokens": 0}, 400, "max_tokens"),
+    ("max_tokens negative", {"max_tokens": -1}, 400, "max_tokens"),
+    ("prompt too long", {"messages": [{"role": "user", "content": "x" * 5_000}]}, 400, "too long"),
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("fields", "status", "named"),
+    [case[1:] for case in BAD_BODIES],
+    ids=[case[0] for case in BAD_BODIES],
+)
+def test_bad_bodies_are_refused_in_the_dialect(
+    path: str, fields: object, status: int, named: str
+) -> None:
+    """Each bad body gets its status, the dialect's shape, names the field, and sends nothing."""
+
+    async def scenario() -> None:
+        async with serve() as served, client(served) as http:
+            raw = (
+                fields
+                if isinstance(fields, bytes)
+                else json.dumps(body_of(path, **fields)).encode()  # type: ignore[arg-type] # a dict
+            )
+            response = await http.post(path, content=raw, headers=headers_of(path, served.key))
+            assert response.status_code == status, response.text
+            assert named in check_shape(path, response)
+            assert served.platform.worker.seen == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_keys_are_asked_for_first(path: str) -> None:
+    """No key, a wrong key and a revoked key get 401 in the dialect; x-api-key is preferred."""
+
+    async def scenario() -> None:
+        async with serve() as served, client(served) as http:
+            for key in (None, "sk-ms-wrong", "x" * 5_000):
+                response = await http.post(path, content=b"{", headers=headers_of(path, key))
+                assert response.status_code == 401
+                check_shape(path, response)
+            both = headers_of(path, "sk-ms-wrong") | {"x-api-key": served.key}
+            good = await http.post(path, json=body_of(path), headers=both)
+            assert good.status_code == 200
+            org = "anthropic-organization-id" if path == ANTHROPIC else "openai-organization"
+            assert good.headers[org] == "acme"
+
+    asyncio.run(scenario())
+
+
+def test_wrong_methods_and_unknown_paths_are_named() -> None:
+    """405 with allow and 404, in the dialect that the path or the version header tells."""
+
+    async def scenario() -> None:
+        async with serve() as served, client(served) as http:
+            response = await http.get(ANTHROPIC)
+            assert response.status_code == 405 and response.headers["allow"] == "POST"
+            check_shape(ANTHROPIC, response)
+            assert (await http.put(OPENAI)).status_code == 405
+            check_shape(OPENAI, await http.delete(OPENAI))
+            for path in ("/v1/nothing", "/v1/messages/", "/v2/messages", "/v1/embeddings"):
+                response = await http.post(path, headers=headers_of(ANTHROPIC, served.key))
+                assert response.status_code == 404
+                check_shape(ANTHROPIC, response)
+            check_shape(OPENAI, await http.get("/v1/nothing"))
+
+    asyncio.run(scenario())
+
+
+def test_headers_that_mean_something_are_not_ignored() -> None:
+    """Versions are checked; Idempotency-Key, Last-Event-ID and compressed bodies are refused."""
+
+    async def scenario() -> None:
+        async with serve() as served, client(served) as http:
+
+            async def post(path: str, headers: dict[str, str]) -> str:
+                response = await http.post(path, json=body_of(path), headers=headers)
+                assert response.status_code == 400
+                return check_shape(path, response)
+
+            key = {"x-api-key": served.key}
+            assert await post(ANTHROPIC, key) == "anthropic-version: header is required"
+            assert "1999" in await post(ANTHROPIC, key | {"anthropic-version": "1999-01-01"})
+            for path in PATHS:
+                good = headers_of(path, served.key)
+                for name in ("idempotency-key", "last-event-id"):
+                    assert f"{name}: not supported yet" == await post(path, good | {name: "1"})
+                assert "compressed" in await post(path, good | {"content-encoding": "gzip"})
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_bodies_above_the_limit_are_refused(path: str) -> None:
+    """413 by content-length and by counting a chunked body, read by a client that sends it all."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b" " * 65_536
+
+    async def scenario() -> None:
+        async with serve(body_bytes_max=limits.MIB) as served, client(served) as http:
+            headers = headers_of(path, served.key)
+            for content in (b" " * (limits.MIB + 1), chunks()):
+                response = await http.post(path, content=content, headers=headers)
+                assert response.status_code == 413
+                check_shape(path, response)
+            assert served.deps.bodies._held_bytes == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_ten_megabytes_of_prompt_are_refused_quickly(path: str) -> None:
+    """The length alone proves it too long: a 400 within a second, nobody else held up."""
+
+    async def scenario() -> None:
+        async with serve(say("hello", pause_s=0.01)) as served, client(served) as http:
+            headers = headers_of(path, served.key)
+            prompt = [{"role": "user", "content": "hello there " * 900_000}]
+            raw = json.dumps(body_of(path, messages=prompt)).encode()
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            big = asyncio.create_task(http.post(path, content=raw, headers=headers))
+            small = await http.post(path, json=body_of(path), headers=headers)
+            response = await big
+            assert loop.time() - began_s < 1.0
+            assert small.status_code == 200 and response.status_code == 400
+            assert "prompt is too long: at least" in check_shape(path, response)
+
+    asyncio.run(scenario())
+
+
+def test_max_tokens_beyond_the_window_are_clipped() -> None:
+    """The event carries what the window leaves; each dialect names the reason its own way."""
+
+    async def scenario() -> None:
+        async with serve(say("abc", stop=StopReason.LENGTH)) as served, client(served) as http:
+            stops = []
+            for path in PATHS:
+                response = await http.post(
+                    path,
+                    json=body_of(path, max_tokens=1_000_000),
+                    headers=headers_of(path, served.key),
+                )
+                assert response.status_code == 200
+                stops.append(response.json())
+            assert stops[0]["stop_reason"] == "model_context_window_exceeded"
+            assert stops[1]["choices"][0]["finish_reason"] == "length"
+            for request in served.platform.worker.seen:
+                assert request.header.clipped
+                assert request.sampling.max_tokens + len(request.prompt_token_ids) == 4_096
+
+    asyncio.run(scenario())
+
+
+def test_both_sdks_list_and_retrieve_models() -> None:
+    """One shape serves both; an unknown model's 404 lists the right ids."""
+
+    async def scenario() -> None:
+        async with serve() as served:
+            async with anthropic_sdk(served) as sdk:
+                assert [m.id async for m in sdk.models.list()] == [MODEL]
+                assert (await sdk.models.retrieve(MODEL)).id == MODEL
+                counted = await sdk.messages.count_tokens(
+                    model=MODEL,
+                    messages=MESSAGES,
+                )
+                whole = await sdk.messages.create(model=MODEL, max_tokens=9, messages=MESSAGES)
+                assert counted.input_tokens == whole.usage.input_tokens
+            async with openai_sdk(served) as other:
+                assert [m.id async for m in other.models.list()] == [MODEL]
+                with pytest.raises(openai.NotFoundError, match=f"serves: {MODEL}"):
+                    await other.models.retrieve("org/other:1")
+
+    asyncio.run(scenario())
+
+
+def test_own_paths_answer() -> None:
+    """Root, health, readiness, metrics and the doubled prefix answer as documented."""
+
+    async def scenario() -> None:
+        async with serve() as served, client(served) as http:
+            for path in ("/", "/health", "/ready", "/metrics"):
+                response = await http.get(path)
+                assert response.status_code == 200 and response.headers["request-id"]
+                assert (await http.head(path)).status_code == 200
+            doubled = await http.post(
+                f"/v1{ANTHROPIC}?beta=true",
+                json=body_of(ANTHROPIC),
+                headers=headers_of(ANTHROPIC, served.key),
+            )
+            assert doubled.status_code == 200 and doubled.json()["type"] == "message"
+            totals = "/admin/v1/usage-totals"
+            assert (await http.get(totals, headers={"x-api-key": served.key})).status_code == 403
+            admin = await http.get(totals, headers={"x-api-key": served.admin_key})
+            assert admin.json() == {"data": []}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_gateway_that_is_not_ready_says_come_back(path: str) -> None:
+    """529 with retry-after while starting, before keys are known; never a refused connection."""
+
+    async def scenario() -> None:
+        async with serve() as served, client(served) as http:
+            served.unready.append("the platform is starting")
+            response = await http.post(path, json=body_of(path), headers=headers_of(path, "any"))
+            assert response.status_code == 529
+            assert 0 < int(response.headers["retry-after"]) <= 60
+            check_shape(path, response)
+            assert (await http.get("/ready")).status_code == 503
+            assert (await http.get("/health")).status_code == 200
+            served.unready.clear()
+            served.platform.workers.clear()
+            response = await http.post(
+                path, json=body_of(path), headers=headers_of(path, served.key)
+            )
+            assert response.status_code == 529 and "retry-after" in response.headers
+
+    asyncio.run(scenario())
+
+
+def test_each_call_writes_one_line() -> None:
+    """The canonical line names request, org, model, tokens and how it ended; no secret in it."""
+
+    async def scenario() -> None:
+        async with serve(answer_hello) as served, client(served) as http:
+            await http.post(OPENAI, json=body_of(OPENAI), headers=headers_of(OPENAI, served.key))
+            await until(lambda: bool(served.log.lines))
+            (line,) = served.log.lines
+            (request,) = served.platform.worker.seen
+            assert line["request_id"] == request.request_id and line["org"] == "acme"
+            assert line["status"] == 200 and line["output_tokens"] == 3 and line["reason"] == "end"
+            assert line["input_tokens"] == len(request.prompt_token_ids)
+            assert served.key not in repr(line)
+
+    asyncio.run(scenario())
