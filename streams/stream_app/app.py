@@ -112,6 +112,9 @@ class StreamApp:
     async def run(self) -> None:
         """Run until cancelled. Raises what ended it: Halted, or a Faust crash."""
         self._failure = asyncio.get_running_loop().create_future()
+        # What waits to be sent is bounded by `Confirmations.full`; Faust's own bound of 100 waits
+        # in steps of 100 ms and says so each time.
+        self._app.producer.buffer.max_messages = 4 * limits.TOTALS_UNCONFIRMED_MAX
         starting = asyncio.ensure_future(self._app.start())
         try:
             async with asyncio.TaskGroup() as tasks:
