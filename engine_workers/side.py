@@ -155,6 +155,15 @@ class Side:
         async def open_reader() -> LogReader:
             return await reader("scan")
 
+        group = KafkaGroupReader(
+            config.kafka,
+            group=workers_group(config.pool),
+            client_id=process,
+            session_timeout_ms=config.session_timeout_ms,
+            heartbeat_ms=config.heartbeat_ms,
+            rebalance_timeout_ms=config.rebalance_timeout_ms,
+        )
+        await group.start()
         status_writer = await writer("status")
         return Worker(
             WorkerDeps(
@@ -164,14 +173,7 @@ class Side:
                 clock=self._clock,
                 entropy=entropy,
                 metrics=self._metrics,
-                group=KafkaGroupReader(
-                    config.kafka,
-                    group=workers_group(config.pool),
-                    client_id=process,
-                    session_timeout_ms=config.session_timeout_ms,
-                    heartbeat_ms=config.heartbeat_ms,
-                    rebalance_timeout_ms=config.rebalance_timeout_ms,
-                ),
+                group=group,
                 tail_reader=await owned_reader("tail"),
                 fleet_reader=await owned_reader("fleet"),
                 open_reader=open_reader,
