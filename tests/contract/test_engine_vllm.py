@@ -30,6 +30,8 @@ def settings() -> VllmSettings:
     prepare(CACHE, weights=True, report=print)
     settings = VllmSettings(model_path=model_folder(CACHE))
     cores = len(os.sched_getaffinity(0))
+    # This process was not started with Intel's OpenMP; GNU's would spin against other processes.
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.environ |= missing_environment(
         settings, cores=cores, prefix=Path(sys.prefix), environ=os.environ
     )

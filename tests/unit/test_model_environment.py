@@ -31,7 +31,7 @@ def test_operators_threads_stand(tmp_path: Path) -> None:
 
 
 def test_gpu_has_its_own_process(tmp_path: Path) -> None:
-    """On a GPU the engine core runs in a child process unless told otherwise; no OpenMP settings."""
+    """On a GPU the engine core runs in a child process by default; OpenMP is left alone."""
     gpu = VllmSettings(model_path=Path("model"), device="cuda", dtype="bfloat16")
     missing = missing_environment(gpu, cores=2, prefix=tmp_path, environ={})
     assert missing["VLLM_ENABLE_V1_MULTIPROCESSING"] == "1"
