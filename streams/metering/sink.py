@@ -158,7 +158,7 @@ class MeteringSink:
                 # Later records of this partition are read again after it.
                 stopped.add(partition)
                 self._group.seek(partition, self._intake.expected.get(partition, record.offset))
-        self._deps.metrics.count("log_records_read", len(records))
+        self._deps.metrics.count("log_records_read", len(records), topic=USAGE)
         self._deps.metrics.gauge("usage_lag_records", len(self._intake.pending))
 
     async def _hold(self, record: LogRecord) -> bool:
@@ -181,7 +181,7 @@ class MeteringSink:
             buried, place["error"] = False, str(error)
         if buried:
             self._recovered()
-            self._deps.metrics.count("dead_letters")
+            self._deps.metrics.count("dead_letters", source=record.topic)
             _log.error("usage event buried", **place)
         else:
             self._back_off("dead letters", **place)
