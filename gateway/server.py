@@ -53,6 +53,7 @@ class HttpServer:
             http=_Protocol,
             ws="none",
             lifespan="off",
+            log_level="warning",
             access_log=False,  # the edge writes one line per request
             log_config=None,  # the process's logging is configured already
             server_header=False,
