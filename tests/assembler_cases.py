@@ -28,15 +28,22 @@ OPENAI = replace(ANTHROPIC, dialect=Dialect.OPENAI, dialect_version="v1", includ
 END = Stop(reason=StopReason.END)
 
 
+PIECES = ("aa", "ab", "ba", "abaab", "bé", "🙂a\n")
+"""Tokens of several characters, numbered from 257."""
+
+
 class ByteDecoder:
-    """Tokens are bytes; a character is released by its last byte."""
+    """Tokens are bytes or pieces; a character is released by its last byte."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def step(self, token_id: int) -> str:
-        """Return the character that this byte completes."""
-        return "" if token_id == SPECIAL_TOKEN else self._decoder.decode(bytes([token_id]))
+        """Return the characters that this token completes."""
+        if token_id == SPECIAL_TOKEN:
+            return ""
+        piece = bytes([token_id]) if token_id < 256 else PIECES[token_id - 257].encode()
+        return self._decoder.decode(piece)
 
 
 def assembler(header: ReplyHeader) -> Assembler:
