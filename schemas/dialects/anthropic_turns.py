@@ -10,7 +10,6 @@ from typing import Final
 
 from schemas.dialects import fields
 from schemas.dialects.canonical import CanonicalMessage, InvalidRequest, Role
-from schemas.limits import HTTP_MESSAGES_MAX
 
 _ROLES: Final[Mapping[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
 _TEXT_FIELDS = ("type", "text", "citations", "cache_control")
@@ -37,15 +36,13 @@ def read_turns(request: Mapping[str, object]) -> tuple[CanonicalMessage, ...]:
         breakpoints += marked
         if text:
             turns.append(CanonicalMessage(role="system", text=text))
-    entries = fields.as_list(fields.required(request, "messages"), "messages")
-    if len(entries) > HTTP_MESSAGES_MAX:
-        raise InvalidRequest("messages", f"List should have at most {HTTP_MESSAGES_MAX} items")
+    entries = fields.as_messages(fields.required(request, "messages"))
     for index, entry in enumerate(entries):
         turn, marked = _turn(entry, f"messages.{index}", is_last=index == len(entries) - 1)
         breakpoints += marked
         if turn is not None:
             turns.append(turn)
-    if not entries or not turns:
+    if not turns:
         raise InvalidRequest("messages", "at least one message is required")
     if breakpoints > _CACHE_BREAKPOINTS_MAX:
         raise InvalidRequest(

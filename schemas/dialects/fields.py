@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from schemas.dialects.canonical import InvalidRequest
+from schemas.limits import HTTP_MESSAGES_MAX
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
@@ -33,11 +34,13 @@ def as_object(value: object, path: str) -> dict[str, object]:
     raise InvalidRequest(path, "Input should be an object")
 
 
-def as_list(value: object, path: str) -> list[object]:
-    """Return a JSON array."""
-    if isinstance(value, list):
-        return value
-    raise InvalidRequest(path, "Input should be a valid list")
+def as_list(value: object, path: str, items_max: int = HTTP_MESSAGES_MAX) -> list[object]:
+    """Return a JSON array of at most `items_max` items."""
+    if not isinstance(value, list):
+        raise InvalidRequest(path, "Input should be a valid list")
+    if len(value) > items_max:
+        raise InvalidRequest(path, f"List should have at most {items_max} items")
+    return value
 
 
 def as_text(value: object, path: str, chars_max: int | None = None) -> str:
@@ -91,6 +94,21 @@ def as_choice(value: object, path: str, allowed: Collection[str]) -> str:
     raise InvalidRequest(path, f"Input should be one of {expected}")
 
 
+def as_messages(value: object) -> list[object]:
+    """Return the messages of a body: at least one, and no more of them or of their parts than allowed.
+
+    Parts are counted before any is read, so that a body of a million tiny ones costs no time.
+    """
+    entries = as_list(value, "messages")
+    if not entries:
+        raise InvalidRequest("messages", "at least one message is required")
+    contents = (entry.get("content") for entry in entries if isinstance(entry, dict))
+    parts = sum(len(content) for content in contents if isinstance(content, list))
+    if parts > HTTP_MESSAGES_MAX:
+        raise InvalidRequest("messages", f"at most {HTTP_MESSAGES_MAX} content blocks are allowed")
+    return entries
+
+
 def required(body: Mapping[str, object], key: str, path: str = "") -> object:
     """Return a member that must be there."""
     if key not in body:
@@ -140,9 +158,7 @@ def typed(*names: str) -> Neutral:
 
 def stop_strings(value: object, path: str, count_max: int, chars_max: int) -> tuple[str, ...]:
     """Return stop strings without repetitions; empty ones are refused."""
-    texts = as_list(value, path)
-    if len(texts) > count_max:
-        raise InvalidRequest(path, f"List should have at most {count_max} items")
+    texts = as_list(value, path, count_max)
     for index, text in enumerate(texts):
         if not as_text(text, join(path, index), chars_max):
             raise InvalidRequest(join(path, index), "stop sequences must be non-empty")

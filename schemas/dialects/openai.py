@@ -10,7 +10,7 @@ from typing import Final
 from schemas.dialects import fields
 from schemas.dialects.canonical import CanonicalMessage, CanonicalRequest, InvalidRequest, Role
 from schemas.dialects.sampling import draws
-from schemas.limits import HTTP_MESSAGES_MAX, HTTP_STOP_SEQUENCE_CHARS_MAX
+from schemas.limits import HTTP_STOP_SEQUENCE_CHARS_MAX
 from schemas.requests import Dialect
 
 _STOP_MAX = 4
@@ -206,11 +206,7 @@ def _stop(value: object) -> tuple[str, ...]:
 
 
 def _messages(value: object) -> tuple[CanonicalMessage, ...]:
-    entries = fields.as_list(value, "messages")
-    if not entries:
-        raise InvalidRequest("messages", "at least one message is required")
-    if len(entries) > HTTP_MESSAGES_MAX:
-        raise InvalidRequest("messages", f"List should have at most {HTTP_MESSAGES_MAX} items")
+    entries = fields.as_messages(value)
     return tuple(_message(entry, f"messages.{index}") for index, entry in enumerate(entries))
 
 

@@ -145,6 +145,11 @@ def test_last_assistant_turn_is_continued() -> None:
             request(messages=[*HELLO, {"role": "assistant", "content": "a "}]),
             "messages.1.content: final assistant content cannot end with trailing whitespace",
         ),
+        (request(messages=HELLO * 100_001), "messages: List should have at most 100000 items"),
+        (
+            request(messages=[{"role": "user", "content": [1] * 60_000}] * 2),
+            "messages: at most 100000 content blocks are allowed",
+        ),
         (request(max_tokens=0), "max_tokens: 0 (cache prewarming) is not supported yet"),
         (request(max_tokens=-1), "max_tokens: must be greater than or equal to 1"),
         (request(max_tokens=True), "max_tokens: Input should be a valid integer"),
