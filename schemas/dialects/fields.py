@@ -95,7 +95,7 @@ def as_choice(value: object, path: str, allowed: Collection[str]) -> str:
 
 
 def as_messages(value: object) -> list[object]:
-    """Return the messages of a body: at least one, and no more of them or of their parts than allowed.
+    """Return the messages of a body: at least one; messages and all their parts are bounded.
 
     Parts are counted before any is read, so that a body of a million tiny ones costs no time.
     """
