@@ -26,7 +26,7 @@ from infra.fleet import FleetReporter, FleetTail, FleetView
 from infra.health import HealthServer
 from infra.kafka import KafkaReader, KafkaWriter
 from infra.metrics import Metrics
-from infra.ports import LogReader
+from infra.ports import Clock, Entropy, LogReader
 from infra.system import SystemClock, SystemEntropy
 from infra.tokenizer import Tokenizer
 from schemas import limits
@@ -53,7 +53,7 @@ class Gateway:
         """Make the parts; `on_death` is called where one of them dies of a bug."""
         clock, entropy, bootstrap = SystemClock(), SystemEntropy(), config.kafka
         self._config, self._log, self._on_death = config, log, on_death
-        self.incarnation = f"{config.process}/{entropy.uuid()}"
+        self._incarnation = f"{config.process}/{entropy.uuid()}"
         self.draining = False
         self.died = False
 
@@ -74,48 +74,34 @@ class Gateway:
         self._reply_log, self._control_log = reader("replies"), reader("control")
         self._fleet_log, self._totals_log = reader("fleet"), reader("totals")
         bury = DeadLetters(self._status, clock, config.process).bury
-        self._control, self._fleet, totals = ControlView(), FleetView(), TotalsView()
-        self._control_tail = ControlTail(self._control_log, self._control, bury)
+        control, totals = ControlView(), TotalsView()
+        self._fleet = FleetView()
+        self._control_tail = ControlTail(self._control_log, control, bury)
         self._fleet_tail = FleetTail(self._fleet_log, self._fleet)
         self._totals_tail = TotalsTail(self._totals_log, totals)
         self._reporter = FleetReporter(self._status, self._report)
-        self.reply_reader = ReplyReader(
+        self._replies = ReplyReader(
             reader=self._reply_log, partition=_preferred_partition(config.process), bury=bury
         )
         self._closer = Closer(
-            writer=self._closes, clock=clock, reader=self.reply_reader, by=self.incarnation
+            writer=self._closes, clock=clock, reader=self._replies, by=self._incarnation
         )
-        model = _served_model(config)
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
         )
-        self.deps = Deps(
+        submission = Submission(
             clock=clock,
             entropy=entropy,
-            log=log,
-            metrics=Metrics(),
-            control=self._control,
-            submission=Submission(
-                clock=clock,
-                entropy=entropy,
-                control=self._control,
-                live_workers=lambda: self._fleet.live("worker", config.pool),
-                reader=self.reply_reader,
-                requests=self._requests,
-                closer=self._closer,
-                rereadings=RereadingPool(open_reader),
-                gateway=self.incarnation,
-                model=model,
-            ),
-            prompts=self._prompts,
-            totals=totals,
-            bodies=BodyReader(),
-            model=model,
-            card=_card(config, clock.now_ms()),
-            locator_key=config.locator_key,
-            unready=self.unready,
-            keepalive_ms=config.keepalive_ms,
+            control=control,
+            live_workers=lambda: self._fleet.live("worker", config.pool),
+            reader=self._replies,
+            requests=self._requests,
+            closer=self._closer,
+            rereadings=RereadingPool(open_reader),
+            gateway=self._incarnation,
+            model=_served_model(config),
         )
+        self.deps = self._deps(clock, entropy, control, submission, totals)
         self._health = HealthServer(
             "127.0.0.1",
             config.health_port,
@@ -134,7 +120,7 @@ class Gateway:
             return "the platform is starting: its log is not read yet"
         if not self._prompts.loaded:
             return "the platform is starting: the model is not there yet"
-        if not self.reply_reader.started:
+        if not self._replies.started:
             return "the platform is starting: replies are not read yet"
         return None
 
@@ -149,7 +135,7 @@ class Gateway:
             self._after(self._control_log, self._control_tail.run()),
             self._after(self._fleet_log, self._fleet_tail.run()),
             self._after(self._totals_log, self._totals_tail.run()),
-            self._after(self._reply_log, self.reply_reader.run()),
+            self._after(self._reply_log, self._replies.run()),
         ):
             task = asyncio.create_task(work)
             task.add_done_callback(self._complain)
@@ -178,6 +164,32 @@ class Gateway:
         await self._health.stop()
         await asyncio.gather(
             *(part.close() for part in self._connections()), return_exceptions=True
+        )
+
+    def _deps(
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        control: ControlView,
+        submission: Submission,
+        totals: TotalsView,
+    ) -> Deps:
+        config = self._config
+        return Deps(
+            clock=clock,
+            entropy=entropy,
+            log=self._log,
+            metrics=Metrics(),
+            control=control,
+            submission=submission,
+            prompts=self._prompts,
+            totals=totals,
+            bodies=BodyReader(),
+            model=_served_model(config),
+            card=_card(config, clock.now_ms()),
+            locator_key=config.locator_key,
+            unready=self.unready,
+            keepalive_ms=config.keepalive_ms,
         )
 
     def _connections(self) -> tuple[_Connects, ...]:
@@ -225,7 +237,7 @@ class Gateway:
             state = ProcessState.DRAINING if self.draining else ProcessState.LOADING
         return ProcessReported(
             process=self._config.process,
-            incarnation=self.incarnation,
+            incarnation=self._incarnation,
             kind="gateway",
             state=state,
             pool=self._config.pool,

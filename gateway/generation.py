@@ -99,8 +99,8 @@ async def _generate(
     call.stream = canonical.stream
     identity = identity_of(key, canonical.user)
     tokens = await deps.prompts.tokens(canonical.messages)
-    call.prompt_tokens = len(tokens)
     reply = await deps.submission.submit(canonical, tokens, identity, call.request_id)
+    call.prompt_tokens = len(tokens)
     return _deliver(call, deps, reply)
 
 

@@ -5,9 +5,6 @@ The log is the memory one and the worker a script; everything in front of them i
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import anthropic
 import httpx
@@ -18,66 +15,22 @@ from schemas import limits
 from schemas.ids import find_request_id, read_reply_id
 from schemas.replies import CloseReason, StopReason
 from schemas.requests import RequestAccepted
+from tests.gateway_calls import (
+    ANTHROPIC,
+    MESSAGES,
+    OPENAI,
+    PATHS,
+    body_of,
+    check_shape,
+    client,
+    fail,
+    headers_of,
+    say,
+    say_then_fail,
+    say_then_hang,
+)
 from tests.gateway_http import MODEL, Served, ids_of, serve
 from tests.gateway_platform import FakeWorker, Script, answer_hello, stay_silent, until
-
-MESSAGES: Any = [{"role": "user", "content": "hi"}]
-ANTHROPIC = "/v1/messages"
-OPENAI = "/v1/chat/completions"
-PATHS = (ANTHROPIC, OPENAI)
-
-
-def body_of(path: str, **fields: object) -> dict[str, object]:
-    """Return a small good body for a path."""
-    body: dict[str, object] = {"model": MODEL, "messages": MESSAGES, "max_tokens": 50}
-    return {**body, **fields}
-
-
-def headers_of(path: str, key: str | None, **more: str) -> dict[str, str]:
-    """Return the headers of a good call."""
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    if path.startswith(ANTHROPIC):
-        headers["anthropic-version"] = "2023-06-01"
-    return headers | more
-
-
-def say(text: str, *, pause_s: float = 0.0, stop: StopReason = StopReason.END) -> Script:
-    """Return a script that says a text, one byte per record."""
-
-    async def script(worker: FakeWorker, request: RequestAccepted) -> None:
-        await worker.start(request)
-        for token in ids_of(text):
-            await worker.say(request, token)
-            await asyncio.sleep(pause_s)
-        await worker.say(request, stop=stop)
-
-    return script
-
-
-async def say_then_fail(worker: FakeWorker, request: RequestAccepted) -> None:
-    """Say two tokens, then be closed as failed."""
-    await worker.start(request)
-    await worker.say(request, *ids_of("ab"))
-    await asyncio.sleep(0.1)
-    await worker.close(request, CloseReason.FAILED)
-
-
-async def say_then_hang(worker: FakeWorker, request: RequestAccepted) -> None:
-    """Say two tokens, then nothing more."""
-    await worker.start(request)
-    await worker.say(request, *ids_of("ab"))
-
-
-async def fail(worker: FakeWorker, request: RequestAccepted) -> None:
-    """Be closed as failed before any token."""
-    await worker.close(request, CloseReason.FAILED)
-
-
-@asynccontextmanager
-async def client(served: Served) -> AsyncIterator[httpx.AsyncClient]:
-    """Open a plain HTTP client on a gateway."""
-    async with httpx.AsyncClient(base_url=served.url, timeout=20) as opened:
-        yield opened
 
 
 def anthropic_sdk(served: Served) -> anthropic.AsyncAnthropic:
@@ -329,190 +282,6 @@ def test_a_client_that_does_not_read_is_cut() -> None:
     asyncio.run(scenario())
 
 
-def check_shape(path: str, response: httpx.Response) -> str:
-    """Check the dialect's error shape and the ids of any response; return the message."""
-    assert response.headers["request-id"] == response.headers["x-request-id"]
-    assert response.headers["request-id"].startswith("req_")
-    body = response.json()
-    if path.startswith(ANTHROPIC):
-        assert body["type"] == "error" and body["error"]["type"]
-        assert body["request_id"] == response.headers["request-id"]
-    else:
-        assert set(body["error"]) == {"message", "type", "param", "code"}
-    message = body["error"]["message"]
-    assert isinstance(message, str) and message
-    return message
-
-
-BAD_BODIES: list[tuple[str, object, int, str]] = [
-    ("invalid JSON", b'{"model": ', 400, "JSON"),
-    ("no JSON at all", b"hello", 400, "JSON"),
-    ("invalid UTF-8", b'{"model": "\xff\xfe"}', 400, "JSON"),
-    ("lone surrogate", rb'{"model": "\ud800"}', 400, "JSON"),
-    ("deep JSON", b'{"model":' + b"[" * 5_000 + b"]" * 5_000 + b"}", 400, "deep"),
-    ("too deep JSON", b'{"a":' + b"[" * 64 + b"]" * 64 + b"}", 400, "deep"),
-    ("a list", b"[]", 400, ""),
-    ("empty body", b"", 400, "JSON"),
-    ("unknown model", {"model": "gpt-99"}, 404, MODEL),
-    ("empty messages", {"messages": []}, 400, "messages"),
-    ("unknown field", {"frobnicate": 1}, 400, "frobnicate"),
-    ("max_tokens zero", {"max_tokens": 0}, 400, "max_tokens"),
-    ("max_tokens negative", {"max_tokens": -1}, 400, "max_tokens"),
-    ("prompt too long", {"messages": [{"role": "user", "content": "x" * 5_000}]}, 400, "too long"),
-]
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
-    ("fields", "status", "named"),
-    [case[1:] for case in BAD_BODIES],
-    ids=[case[0] for case in BAD_BODIES],
-)
-def test_bad_bodies_are_refused_in_the_dialect(
-    path: str, fields: object, status: int, named: str
-) -> None:
-    """Each bad body gets its status, the dialect's shape, names the field, and sends nothing."""
-
-    async def scenario() -> None:
-        async with serve() as served, client(served) as http:
-            raw = (
-                fields
-                if isinstance(fields, bytes)
-                else json.dumps(body_of(path, **fields)).encode()  # type: ignore[arg-type] # a dict
-            )
-            response = await http.post(path, content=raw, headers=headers_of(path, served.key))
-            assert response.status_code == status, response.text
-            assert named in check_shape(path, response)
-            assert served.platform.worker.seen == []
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_keys_are_asked_for_first(path: str) -> None:
-    """No key, a wrong key and a revoked key get 401 in the dialect; x-api-key is preferred."""
-
-    async def scenario() -> None:
-        async with serve() as served, client(served) as http:
-            for key in (None, "sk-ms-wrong", "x" * 5_000):
-                response = await http.post(path, content=b"{", headers=headers_of(path, key))
-                assert response.status_code == 401
-                check_shape(path, response)
-            both = headers_of(path, "sk-ms-wrong") | {"x-api-key": served.key}
-            good = await http.post(path, json=body_of(path), headers=both)
-            assert good.status_code == 200
-            org = "anthropic-organization-id" if path == ANTHROPIC else "openai-organization"
-            assert good.headers[org] == "acme"
-
-    asyncio.run(scenario())
-
-
-def test_wrong_methods_and_unknown_paths_are_named() -> None:
-    """405 with allow and 404, in the dialect that the path or the version header tells."""
-
-    async def scenario() -> None:
-        async with serve() as served, client(served) as http:
-            response = await http.get(ANTHROPIC)
-            assert response.status_code == 405 and response.headers["allow"] == "POST"
-            check_shape(ANTHROPIC, response)
-            assert (await http.put(OPENAI)).status_code == 405
-            check_shape(OPENAI, await http.delete(OPENAI))
-            for path in ("/v1/nothing", "/v1/messages/", "/v2/messages", "/v1/embeddings"):
-                response = await http.post(path, headers=headers_of(ANTHROPIC, served.key))
-                assert response.status_code == 404
-                check_shape(ANTHROPIC, response)
-            check_shape(OPENAI, await http.get("/v1/nothing"))
-
-    asyncio.run(scenario())
-
-
-def test_headers_that_mean_something_are_not_ignored() -> None:
-    """Versions are checked; Idempotency-Key, Last-Event-ID and compressed bodies are refused."""
-
-    async def scenario() -> None:
-        async with serve() as served, client(served) as http:
-
-            async def post(path: str, headers: dict[str, str]) -> str:
-                response = await http.post(path, json=body_of(path), headers=headers)
-                assert response.status_code == 400
-                return check_shape(path, response)
-
-            key = {"x-api-key": served.key}
-            assert await post(ANTHROPIC, key) == "anthropic-version: header is required"
-            assert "1999" in await post(ANTHROPIC, key | {"anthropic-version": "1999-01-01"})
-            for path in PATHS:
-                good = headers_of(path, served.key)
-                for name in ("idempotency-key", "last-event-id"):
-                    assert f"{name}: not supported yet" == await post(path, good | {name: "1"})
-                assert "compressed" in await post(path, good | {"content-encoding": "gzip"})
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_bodies_above_the_limit_are_refused(path: str) -> None:
-    """413 by content-length and by counting a chunked body, read by a client that sends it all."""
-
-    async def chunks() -> AsyncIterator[bytes]:
-        for _ in range(40):
-            yield b" " * 65_536
-
-    async def scenario() -> None:
-        async with serve(body_bytes_max=limits.MIB) as served, client(served) as http:
-            headers = headers_of(path, served.key)
-            for content in (b" " * (limits.MIB + 1), chunks()):
-                response = await http.post(path, content=content, headers=headers)
-                assert response.status_code == 413
-                check_shape(path, response)
-            assert served.deps.bodies._held_bytes == 0
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_ten_megabytes_of_prompt_are_refused_quickly(path: str) -> None:
-    """The length alone proves it too long: a 400 within a second, nobody else held up."""
-
-    async def scenario() -> None:
-        async with serve(say("hello", pause_s=0.01)) as served, client(served) as http:
-            headers = headers_of(path, served.key)
-            prompt = [{"role": "user", "content": "hello there " * 900_000}]
-            raw = json.dumps(body_of(path, messages=prompt)).encode()
-            loop = asyncio.get_running_loop()
-            began_s = loop.time()
-            big = asyncio.create_task(http.post(path, content=raw, headers=headers))
-            small = await http.post(path, json=body_of(path), headers=headers)
-            response = await big
-            assert loop.time() - began_s < 1.0
-            assert small.status_code == 200 and response.status_code == 400
-            assert "prompt is too long: at least" in check_shape(path, response)
-
-    asyncio.run(scenario())
-
-
-def test_max_tokens_beyond_the_window_are_clipped() -> None:
-    """The event carries what the window leaves; each dialect names the reason its own way."""
-
-    async def scenario() -> None:
-        async with serve(say("abc", stop=StopReason.LENGTH)) as served, client(served) as http:
-            stops = []
-            for path in PATHS:
-                response = await http.post(
-                    path,
-                    json=body_of(path, max_tokens=1_000_000),
-                    headers=headers_of(path, served.key),
-                )
-                assert response.status_code == 200
-                stops.append(response.json())
-            assert stops[0]["stop_reason"] == "model_context_window_exceeded"
-            assert stops[1]["choices"][0]["finish_reason"] == "length"
-            for request in served.platform.worker.seen:
-                assert request.header.clipped
-                assert request.sampling.max_tokens + len(request.prompt_token_ids) == 4_096
-
-    asyncio.run(scenario())
-
-
 def test_both_sdks_list_and_retrieve_models() -> None:
     """One shape serves both; an unknown model's 404 lists the right ids."""
 
@@ -554,29 +323,6 @@ def test_own_paths_answer() -> None:
             assert (await http.get(totals, headers={"x-api-key": served.key})).status_code == 403
             admin = await http.get(totals, headers={"x-api-key": served.admin_key})
             assert admin.json() == {"data": []}
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_gateway_that_is_not_ready_says_come_back(path: str) -> None:
-    """529 with retry-after while starting, before keys are known; never a refused connection."""
-
-    async def scenario() -> None:
-        async with serve() as served, client(served) as http:
-            served.unready.append("the platform is starting")
-            response = await http.post(path, json=body_of(path), headers=headers_of(path, "any"))
-            assert response.status_code == 529
-            assert 0 < int(response.headers["retry-after"]) <= 60
-            check_shape(path, response)
-            assert (await http.get("/ready")).status_code == 503
-            assert (await http.get("/health")).status_code == 200
-            served.unready.clear()
-            served.platform.workers.clear()
-            response = await http.post(
-                path, json=body_of(path), headers=headers_of(path, served.key)
-            )
-            assert response.status_code == 529 and "retry-after" in response.headers
 
     asyncio.run(scenario())
 
