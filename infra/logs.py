@@ -18,8 +18,12 @@ __all__ = ["configure"]
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
+# Libraries that repeat an error line ten times a second while a broker is away; `infra/kafka/` says
+# once what changed.
+_SILENT = ("aiokafka",)
+
 # Libraries whose info lines repeat what our own lines say, or that come per request.
-_QUIET = ("aiokafka", "faust", "mode", "httpx", "httpcore", "clickhouse_connect", "uvicorn.access")
+_QUIET = ("faust", "mode", "httpx", "httpcore", "clickhouse_connect", "uvicorn.access")
 
 
 def configure(config: Config, stream: TextIO | None = None) -> None:
@@ -67,6 +71,8 @@ def _route_standard_logging(
     logging.captureWarnings(True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    for name in _SILENT:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _process_name(process: str) -> structlog.types.Processor:

@@ -77,8 +77,9 @@ class KafkaGroupReader:
 
     def member_id(self) -> str | None:
         """Return this member's id in the group, or None before it joined."""
-        coordinator = self._consumer._coordinator
-        return coordinator.member_id or None
+        if self._consumer is None:
+            return None
+        return self._consumer._coordinator.member_id or None
 
     async def poll(self, *, timeout_ms: int, max_records: int) -> Sequence[LogRecord]:
         """Return the next records, or nothing as soon as a rebalance is through; see the port."""

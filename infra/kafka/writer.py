@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     InvalidTopicError,
@@ -231,6 +232,12 @@ class KafkaWriter:
         self._producer = None
         self._usable.clear()
         self._known.clear()
+        structlog.get_logger("infra.kafka").warning(
+            "kafka_writer_renewed",
+            client_id=self._client_id,
+            unknown_sends=len(self._pending),
+            error=repr(error),
+        )
         self._give_up(repr(error))
         self._renewal = asyncio.create_task(self._renew(producer), name=f"renew {self._client_id}")
 
