@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.metrics import METRICS
 from schemas.topics import Role, topics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -233,6 +234,28 @@ def test_topics_are_written_by_those_who_may() -> None:
             name = by_constant.get(constant)
             if name and roles and not roles & writers[name]:
                 problems.append(f"{path}: writes {name}")
+    fail_on(problems)
+
+
+def test_metrics_are_counted_as_they_are_defined() -> None:
+    """Each call names a metric of its kind with exactly its labels."""
+    kinds = {"count": "counter", "gauge": "gauge", "observe": "histogram"}
+    problems = []
+    for path, tree in product():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            owner, name = ast.unparse(node.func.value), node.args[:1]
+            if node.func.attr not in kinds or not owner.lower().endswith("metrics") or not name:
+                continue
+            metric = METRICS.get(ast.literal_eval(name[0]))
+            labels = {keyword.arg for keyword in node.keywords} - {"n", "value"}
+            if (
+                metric is None
+                or metric.kind != kinds[node.func.attr]
+                or labels != set(metric.labels)
+            ):
+                problems.append(f"{path}:{node.lineno} {ast.unparse(node)[:80]}")
     fail_on(problems)
 
 

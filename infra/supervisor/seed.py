@@ -1,14 +1,17 @@
-"""Write the development keys of a data folder to `control.v1`, where they are not there yet.
+"""Make topics and tables, then write a data folder's development keys to `control.v1`.
 
-Runs once during start, after `apply`: `python -m infra.supervisor.seed`. Harmless to repeat.
+Runs once during each start: `python -m infra.supervisor.seed`. Harmless to repeat: what is there
+stays. One process for both, because loading the libraries takes longer than the work.
 """
 
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from infra import apply
 from infra.config import Config, load
 from infra.control import ControlTail, ControlView
 from infra.kafka import KafkaReader, KafkaWriter
@@ -50,12 +53,15 @@ async def _run(config: Config) -> None:
         await reader.close()
 
 
-def main() -> None:
-    """Run as a process of its own."""
+def main() -> int:
+    """Run as a process of its own; return the exit status."""
     config = load(os.environ)
     configure(config)
-    asyncio.run(_run(config))
+    status = apply.main([], os.environ)
+    if status == 0:
+        asyncio.run(_run(config))
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -165,10 +165,8 @@ class Startup:
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
-        names = [*self._names("gateway"), *self._names("worker"), "metering"]
-        self._start("metering")
         self._say("waiting for gateways and workers")
-        await self._nursery.ready(*names)
+        await self._nursery.ready(*self._names("gateway"), *self._names("worker"), "metering")
 
     def finish(self) -> None:
         """Start the stream-app, which no request waits for."""
@@ -177,10 +175,11 @@ class Startup:
     async def _start_log_and_store(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._start_kafka())
-            group.create_task(self._start_clickhouse())
-        self._say("making topics and tables")
-        await self._errand("apply", "infra.apply", quiet=True)
-        await self._errand("seed", "infra.supervisor.seed")
+            await self._start_clickhouse()
+            # It waits for Kafka by itself, and loads meanwhile.
+            self._say("making topics, tables and the first keys")
+            group.create_task(self._errand("apply", "infra.supervisor.seed", quiet=True))
+        self._start("metering")
 
     async def _start_kafka(self) -> None:
         config, layout = self._config, self._layout

@@ -118,14 +118,16 @@ class _Supervisor:
         startup.finish()
 
     async def _end_orphans(self) -> None:
-        """End what a killed supervisor left behind: politely, then at once."""
+        """End what a killed supervisor left behind: stores politely, the others at once."""
         found = orphans.left_behind(self._folder.run)
         if not found:
             return
         names = ", ".join(f"{entry.name} (pid {entry.pid})" for entry in found)
         self._deps.say(f"ending what an earlier run left behind: {names}")
         for entry in found:
-            orphans.signal_group(entry.pid, signal.SIGTERM)
+            # Any other process may be killed at any time by design, and could not drain alone.
+            polite = kind_of(entry.name) in ("kafka", "clickhouse")
+            orphans.signal_group(entry.pid, signal.SIGTERM if polite else signal.SIGKILL)
         for _ in range(int(limits.ORPHAN_WITHIN_S / limits.READY_POLL_MIN_S)):
             if not any(map(orphans.alive, found)):
                 break
