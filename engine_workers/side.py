@@ -97,6 +97,7 @@ class Side:
             self._metrics,
             ready=lambda: self._worker_state() is ProcessState.SERVING,
             health=lambda: self._pump is None or self._stalled_ms() < limits.ENGINE_STALL_MS,
+            measure=self._measure,
         )
         if self._config.health_port:
             await health.start()
@@ -206,6 +207,13 @@ class Side:
     def _consumed(self) -> None:
         assert self._pump is not None, "credits come only while serving"
         self._pump.consumed()
+
+    def _measure(self) -> None:
+        """Set the engine's gauges as they are now."""
+        stats = self._stats()
+        self._metrics.gauge("engine_running", stats.running)
+        self._metrics.gauge("engine_waiting", stats.waiting)
+        self._metrics.gauge("engine_kv_usage_ratio", stats.kv_usage)
 
     def _stalled_ms(self) -> int:
         return self._pump.stalled_ms() if self._pump is not None else 0

@@ -28,9 +28,12 @@ class HealthServer:
         metrics: Metrics,
         ready: Callable[[], bool],
         health: Callable[[], bool],
+        measure: Callable[[], None] = lambda: None,
     ) -> None:
+        """Take the parts; `measure` sets gauges that are read off only when asked for."""
         self._host, self.port = host, port
         self._metrics, self._ready, self._health = metrics, ready, health
+        self._measure = measure
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -57,6 +60,7 @@ class HealthServer:
             case "/ready":
                 return _verdict(self._ready(), "ready")
             case "/metrics":
+                self._measure()
                 return 200, METRICS_TYPE, self._metrics.expose()
         return 404, "text/plain", b"try /health, /ready or /metrics\n"
 

@@ -146,7 +146,8 @@ class _Tally:
         self._prompts.pop(run_id, None)
 
     def stats(self, kv_tokens: int) -> EngineStats:
-        filled = sum(count for run_id, count in self._tokens.items() if run_id not in self._prompts)
+        tokens = self._tokens.copy()  # at once: other threads ask while this one steps
+        filled = sum(count for run_id, count in tokens.items() if run_id not in self._prompts)
         return EngineStats(
             running=len(self._tokens) - len(self._prompts),
             waiting=len(self._prompts),
