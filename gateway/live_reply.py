@@ -21,6 +21,8 @@ from schemas.requests import RequestAccepted
 
 __all__ = ["LiveReply"]
 
+_NEVER_MS = 1 << 62
+
 
 class LiveReply:
     """One client's view of one reply. Take until `end` is set, then `release`."""
@@ -95,7 +97,7 @@ class LiveReply:
 
     def close(self, reason: CloseReason, message: str | None = None) -> None:
         """Ask for the reply's end; repeated calls have no effect, and a terminal may come first."""
-        if self.end is None and self._answer_by_ms is None:
+        if not self._ended and self._answer_by_ms is None:
             self._answer_by_ms = self._clock.now_ms() + limits.CLOSE_READ_BACK_MS
             self._closer.close(self._followed, reason, message)
             self._mailbox.wake()
@@ -112,8 +114,7 @@ class LiveReply:
 
     async def release(self) -> None:
         """Stop consuming; a reply that has not ended is closed as cancelled."""
-        if self.end is None:
-            self.close(CloseReason.CANCELLED)
+        self.close(CloseReason.CANCELLED)
         self._mailbox.close()
         self._on_release(self)
         if self._rereading is not None:
@@ -137,7 +138,10 @@ class LiveReply:
             mail = await self._rereading.read()
         except OffsetUnreadable as error:
             raise ReplyBroken(CloseReason.FAILED, "the reply is not in the log any more") from error
-        except LogUnavailable:
+        except LogUnavailable as error:
+            last_ms = request.deadline_ms + limits.CLOSE_READ_BACK_MS
+            if self._clock.now_ms() >= last_ms:
+                raise ReplyBroken(CloseReason.DEADLINE, "the log cannot be read") from error
             await self._mailbox.wait(limits.RETRY_PAUSE_MS / 1000)
             return []
         if self._rereading.next_offset >= self._reader.next_offset:
@@ -153,8 +157,15 @@ class LiveReply:
             self.end = last
         return [entry for entry in mail if isinstance(entry, Chunk)]
 
+    @property
+    def _ended(self) -> bool:
+        """True once the tail has read the end, whether or not this consumer is that far."""
+        return self._followed.fold.end is not None
+
     def _next_alarm_ms(self) -> int:
         request = self.request
+        if self._ended:
+            return _NEVER_MS  # all that is left is to hand it over
         if self._answer_by_ms is not None:
             return self._answer_by_ms
         if self.started:

@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from gateway.closing import Closer
+from gateway.live_reply import LiveReply
 from gateway.reader import ReplyReader
 from gateway.rereading import RereadingPool
 from gateway.submission import ServedModel, Submission
 from infra.control import ControlView
 from infra.memory import MemoryBroker
 from infra.ports import LogReader, LogWriter, TopicPartition
-from infra.system import SystemClock, SystemEntropy
+from infra.system import SystemEntropy
 from schemas import limits
 from schemas.codec import decode, encode
 from schemas.dialects.canonical import CanonicalMessage, CanonicalRequest
@@ -36,6 +37,7 @@ from schemas.replies import (
 )
 from schemas.requests import Dialect, Identity, RequestAccepted
 from schemas.topics import REPLIES, requests_topic, topics
+from tests.contract.virtual_time import LoopClock
 
 POOL = "test"
 IDENTITY = Identity(org="acme", workspace="default", key_id="key_1")
@@ -196,7 +198,7 @@ async def platform(
     send_timeout_ms: int = limits.SEND_TIMEOUT_MS,
 ) -> AsyncIterator[Platform]:
     """Run a platform; its tasks end with the block."""
-    clock, entropy = SystemClock(), SystemEntropy()
+    clock, entropy = LoopClock(), SystemEntropy()
     broker = broker or MemoryBroker(clock)
     for topic in topics(POOL):
         broker.create_topic(topic.name, topic.partitions, {})
@@ -207,7 +209,10 @@ async def platform(
     reader = ReplyReader(reader=broker.reader("gateway"), partition=0)
     await reader.start()
     closer = Closer(
-        writer=broker.writer("gateway-closes"), clock=clock, reader=reader, by="gateway-0/1"
+        writer=broker.writer("gateway-closes", send_timeout_ms=send_timeout_ms),
+        clock=clock,
+        reader=reader,
+        by="gateway-0/1",
     )
     workers = [WORKER]
 
@@ -260,3 +265,13 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 # what is watched has no event of its own
             await asyncio.sleep(0.005)
+
+
+async def read_to_end(reply: LiveReply) -> list[int]:
+    """Take until the end; return all token ids."""
+    tokens: list[int] = []
+    async with asyncio.timeout(10):
+        while reply.end is None:
+            for chunk in await reply.take(1_000):
+                tokens.extend(chunk.token_ids)
+    return tokens

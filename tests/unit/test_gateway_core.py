@@ -1,4 +1,4 @@
-"""The gateway's core on the memory log: submission, live replies, mailboxes, closes."""
+"""The gateway's core on the memory log: submission, live replies, mailboxes."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,18 +6,17 @@ from collections.abc import Callable
 import pytest
 
 from gateway.errors import Overloaded, ReplyBroken
-from gateway.live_reply import LiveReply
 from gateway.mailbox import Chunk
 from gateway.submission import token_budget
 from infra.memory import MemoryBroker, NoFaults, SendFate
 from infra.ports import TopicPartition
-from infra.system import SystemClock
 from schemas import limits
 from schemas.dialects.canonical import InvalidRequest
 from schemas.operations import ProcessState
 from schemas.replies import CloseReason, StopReason
 from schemas.requests import RequestAccepted
 from schemas.topics import REPLIES, requests_topic
+from tests.contract.virtual_time import LoopClock, run_virtually
 from tests.gateway_platform import (
     IDENTITY,
     POOL,
@@ -27,19 +26,10 @@ from tests.gateway_platform import (
     answer_hello,
     canonical,
     platform,
+    read_to_end,
     stay_silent,
     until,
 )
-
-
-async def read_to_end(reply: LiveReply) -> list[int]:
-    """Take until the end; return all token ids."""
-    tokens: list[int] = []
-    async with asyncio.timeout(10):
-        while reply.end is None:
-            for chunk in await reply.take(1_000):
-                tokens.extend(chunk.token_ids)
-    return tokens
 
 
 class FirstRequestSend(NoFaults):
@@ -70,7 +60,7 @@ def test_a_reply_is_followed_to_its_terminal() -> None:
             assert p.submission.open_count == 0 and p.reader.count == 0
             assert p.worker.closes == []
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_the_event_carries_one_locator_and_the_floor_of_before_the_send() -> None:
@@ -91,7 +81,7 @@ def test_the_event_carries_one_locator_and_the_floor_of_before_the_send() -> Non
             )
             assert first.gateway == "gateway-0/1" and first.seed != second.seed
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_an_overflowed_mailbox_is_read_again_without_loss_or_doubling() -> None:
@@ -115,7 +105,7 @@ def test_an_overflowed_mailbox_is_read_again_without_loss_or_doubling() -> None:
             assert reply.overflows == 1
             await reply.release()
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_re_read_reply_joins_the_tail_again() -> None:
@@ -145,7 +135,7 @@ def test_a_re_read_reply_joins_the_tail_again() -> None:
             assert reply.overflows == 1
             await reply.release()
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_tokens_of_a_superseded_attempt_are_never_delivered() -> None:
@@ -165,79 +155,7 @@ def test_tokens_of_a_superseded_attempt_are_never_delivered() -> None:
             assert await read_to_end(reply) == [1, 2]
             await reply.release()
 
-    asyncio.run(scenario())
-
-
-def test_release_before_the_end_closes_as_cancelled_once() -> None:
-    """A client that leaves makes one close on the log, with header and identity."""
-
-    async def scenario() -> None:
-        async with platform(stay_silent) as p:
-            reply = await p.submission.submit(canonical(), [1], IDENTITY)
-            assert await reply.take(10) == []
-            await reply.release()
-            reply.close(CloseReason.CANCELLED)
-            await p.closer.stop(5)
-            await asyncio.sleep(0.05)
-            (closed,) = p.worker.closes
-            assert closed.reason is CloseReason.CANCELLED and closed.by == "gateway-0/1"
-            assert closed.identity == IDENTITY and closed.header == reply.request.header
-            assert p.reader.count == 0
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("times", "reason"),
-    [
-        ({"admit_within_ms": -limits.LATE_MARGIN_MS + 50}, CloseReason.LATE),
-        ({"deadline_ms": 50}, CloseReason.DEADLINE),
-    ],
-)
-def test_alarms_close_a_silent_reply(times: dict[str, int], reason: CloseReason) -> None:
-    """Without a start by admit_by it is closed as late, at its deadline as deadline; read back."""
-
-    async def scenario() -> None:
-        async with platform(stay_silent, **times) as p:  # type: ignore[arg-type] # two ints
-            reply = await p.submission.submit(canonical(), [1], IDENTITY)
-            assert await read_to_end(reply) == []
-            assert reply.end is not None and reply.end.close_reason is reason
-            await reply.release()
-
-    asyncio.run(scenario())
-
-
-def test_a_started_reply_is_not_late() -> None:
-    """Once a start was read, only the deadline ends a silent reply."""
-
-    async def start_only(worker: FakeWorker, request: RequestAccepted) -> None:
-        await worker.start(request)
-
-    async def scenario() -> None:
-        async with platform(
-            start_only, admit_within_ms=-limits.LATE_MARGIN_MS + 50, deadline_ms=250
-        ) as p:
-            reply = await p.submission.submit(canonical(), [1], IDENTITY)
-            await read_to_end(reply)
-            assert reply.end is not None and reply.end.close_reason is CloseReason.DEADLINE
-            await reply.release()
-
-    asyncio.run(scenario())
-
-
-def test_a_terminal_that_comes_before_the_close_wins() -> None:
-    """The log decides: what the gateway wanted does not matter once a terminal stood first."""
-
-    async def scenario() -> None:
-        async with platform() as p:
-            reply = await p.submission.submit(canonical(), [1], IDENTITY)
-            await until(lambda: p.reader.count == 0)
-            reply.close(CloseReason.CANCELLED)
-            assert await read_to_end(reply) == [72, 105, 33]
-            assert reply.end is not None and reply.end.terminal is not None
-            await reply.release()
-
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 @pytest.mark.parametrize("kind", ["lose", "ack_lost", "late"])
@@ -246,7 +164,7 @@ def test_a_send_of_unknown_outcome_is_closed_before_the_answer(kind: str) -> Non
 
     async def scenario() -> None:
         fate = SendFate(kind=kind, late_ms=100)  # type: ignore[arg-type] # literal
-        broker = MemoryBroker(SystemClock(), FirstRequestSend(fate))
+        broker = MemoryBroker(LoopClock(), FirstRequestSend(fate))
         async with platform(stay_silent, broker=broker, send_timeout_ms=50) as p:
             with pytest.raises(ReplyBroken) as caught:
                 await p.submission.submit(canonical(), [1], IDENTITY)
@@ -255,20 +173,61 @@ def test_a_send_of_unknown_outcome_is_closed_before_the_answer(kind: str) -> Non
             assert end == 1
             assert p.submission.open_count == 0 and p.reader.count == 0
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_a_reply_that_finished_although_its_send_was_unknown_is_delivered() -> None:
     """An acknowledgement lost after the request ran to its end costs the client nothing."""
 
     async def scenario() -> None:
-        broker = MemoryBroker(SystemClock(), FirstRequestSend(SendFate(kind="ack_lost")))
+        broker = MemoryBroker(LoopClock(), FirstRequestSend(SendFate(kind="ack_lost")))
         async with platform(answer_hello, broker=broker, send_timeout_ms=200) as p:
             reply = await p.submission.submit(canonical(), [1], IDENTITY)
             assert await read_to_end(reply) == [72, 105, 33]
             await reply.release()
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
+
+
+def test_a_reply_that_retention_took_is_broken_not_cut_short() -> None:
+    """A dropped mailbox whose floor is gone from the log ends in an error."""
+    count = limits.MAILBOX_ENTRIES_MAX + 10
+
+    async def talk(worker: FakeWorker, request: RequestAccepted) -> None:
+        await worker.start(request)
+        for token in range(count):
+            await worker.say(request, token)
+
+    async def scenario() -> None:
+        async with platform(talk) as p:
+            reply = await p.submission.submit(canonical(), [1], IDENTITY)
+            await until(lambda: reply.accepted_count == count)
+            p.broker.truncate(TopicPartition(REPLIES, 0), 100)
+            with pytest.raises(ReplyBroken, match="not in the log"):
+                await read_to_end(reply)
+            await reply.release()
+
+    run_virtually(scenario())
+
+
+def test_requests_above_the_bound_in_flight_are_refused() -> None:
+    """Open replies are counted; at the bound the next request is refused before it is sent."""
+
+    async def scenario() -> None:
+        async with platform(stay_silent) as p:
+            replies = [
+                await p.submission.submit(canonical(), [1], IDENTITY)
+                for _ in range(limits.GATEWAY_INFLIGHT_MAX)
+            ]
+            with pytest.raises(Overloaded, match="too many"):
+                await p.submission.submit(canonical(), [1], IDENTITY)
+            p.submission.close_all("test over")
+            await until(lambda: p.reader.count == 0)
+            for reply in replies:
+                await reply.release()
+            assert p.submission.open_count == 0
+
+    run_virtually(scenario())
 
 
 def _no_workers(p: Platform) -> None:
@@ -303,7 +262,7 @@ def test_nothing_is_sent_where_nobody_can_serve(spoil: Callable[[Platform], None
             ]
             assert sum(ends) == 0 and p.reader.count == 0
 
-    asyncio.run(scenario())
+    run_virtually(scenario())
 
 
 def test_the_token_budget_is_what_the_context_leaves() -> None:
@@ -314,17 +273,3 @@ def test_the_token_budget_is_what_the_context_leaves() -> None:
     assert token_budget(canonical(None), 10, 64) == (54, False)
     with pytest.raises(InvalidRequest, match="prompt is too long: 64 tokens > 63 maximum"):
         token_budget(canonical(1), 64, 64)
-
-
-def test_a_gateway_that_drains_fails_its_open_replies() -> None:
-    """close_all ends every open reply as failed, read back from the log."""
-
-    async def scenario() -> None:
-        async with platform(stay_silent) as p:
-            reply = await p.submission.submit(canonical(), [1], IDENTITY)
-            p.submission.close_all("shutting down")
-            await read_to_end(reply)
-            assert reply.end is not None and reply.end.message == "shutting down"
-            await reply.release()
-
-    asyncio.run(scenario())
