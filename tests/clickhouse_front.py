@@ -21,7 +21,7 @@ class FrontProcess:
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self._folder = folder
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -95,7 +95,8 @@ class FrontProcess:
             self._process.wait(10)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
