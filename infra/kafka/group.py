@@ -1,8 +1,8 @@
 """The log's group member on aiokafka: eager rebalances, manual commits.
 
-Owns one consumer, the newest assignment, and the one fetch that may be under way: it outlives the
-`poll` that started it, so that a poll which times out, is cancelled or is woken by a rebalance
-loses nothing. Implements `infra.ports.GroupReader`.
+Owns one consumer and the newest assignment. A poll ends as soon as a rebalance is through, so that
+its caller can act on it; a consumer whose background tasks died is replaced by a new member.
+Implements `infra.ports.GroupReader`.
 """
 
 import asyncio
@@ -34,6 +34,9 @@ from schemas import limits
 # A member whose loop has not polled for this long is as good as dead; a step takes at most 0.5 s.
 POLL_INTERVAL_MS = 2 * limits.ENGINE_STALL_MS
 
+# aiokafka's own time-out does not count while it waits for an assignment.
+REBALANCE_GRACE_S = 0.05
+
 _NOTHING = Assignment(0, frozenset())
 
 
@@ -57,10 +60,8 @@ class KafkaGroupReader:
         self._consumer: Any = None
         self._topics: tuple[str, ...] = ()
         self._assignment = _NOTHING
-        self._rebalanced = asyncio.Event()
-        self._fetch: asyncio.Task[Any] | None = None
-        self._moved: set[TopicPartition] = set()
-        """Seeked while a finished fetch waits to be taken: its records of these are void."""
+        self._waiting: asyncio.Timeout | None = None
+        """The bound of the poll under way; a rebalance pulls it in."""
 
     async def start(self) -> None:
         """Connect; while no broker answers, try again until cancelled."""
@@ -83,31 +84,29 @@ class KafkaGroupReader:
 
     async def poll(self, *, timeout_ms: int, max_records: int) -> Sequence[LogRecord]:
         """Return the next records, or nothing as soon as a rebalance is through; see the port."""
-        if self._fetch is None:
-            self._moved.clear()
-            self._fetch = asyncio.create_task(self._fetch_next(timeout_ms, max_records))
-        rebalanced = asyncio.create_task(self._rebalanced.wait())
+        if self._is_dead():
+            await self._replace()
         try:
-            await asyncio.wait(
-                {self._fetch, rebalanced},
-                timeout=timeout_ms / 1_000,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            # Safe to cut short: records leave aiokafka's buffer in the very step that returns them.
+            async with asyncio.timeout(timeout_ms / 1_000 + REBALANCE_GRACE_S) as self._waiting:
+                fetched = await self._consumer.getmany(
+                    timeout_ms=timeout_ms, max_records=max_records
+                )
+        except TimeoutError:
+            return ()  # a rebalance is going on, or has just ended
+        except KafkaError as error:
+            raise LogUnavailable(f"group {self._group}: {error!r}") from error
         finally:
-            rebalanced.cancel()
-        self._rebalanced.clear()
-        if not self._fetch.done():
-            return ()
-        done, self._fetch = self._fetch, None
-        return self._valid(flatten(await self._outcome(done)))
+            self._waiting = None
+            self._note_poll()
+        return flatten(fetched)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Make `offset` the next one read. Ignored where the partition is not assigned any more."""
         try:
             self._consumer.seek(aiokafka.TopicPartition(*partition), offset)
         except IllegalStateError:
-            return
-        self._moved.add(partition)
+            return  # lost meanwhile
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Return no records of these until resumed or reassigned."""
@@ -168,43 +167,41 @@ class KafkaGroupReader:
     def _rebalancing(self) -> bool:
         return bool(self._consumer._subscription.reassignment_in_progress)
 
-    async def _fetch_next(self, timeout_ms: int, max_records: int) -> Any:
-        return await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+    def _is_dead(self) -> bool:
+        """Return whether a background task of the consumer ended, which aiokafka never mends."""
+        consumer = self._consumer
+        return bool(
+            consumer._coordinator._coordination_task.done() or consumer._fetcher.error_future.done()
+        )
 
-    async def _outcome(self, fetch: "asyncio.Task[Any]") -> Any:
-        """Return what a finished fetch brought; replace a dead consumer. Raises LogUnavailable."""
-        try:
-            return fetch.result()
-        except KafkaError as error:
-            consumer = self._consumer
-            if consumer._coordinator._coordination_task.done():
-                await self._stop(consumer)
-                self._consumer = await self._connect()
-                self._subscribe()
-            raise LogUnavailable(f"group {self._group}: {error!r}") from error
-
-    def _valid(self, records: list[LogRecord]) -> list[LogRecord]:
-        """Drop what was fetched before a seek, or of partitions lost since."""
-        mine = self._assignment.partitions
-        return [
-            record
-            for record in records
-            if (where := TopicPartition(record.topic, record.partition)) in mine
-            and where not in self._moved
-        ]
+    async def _replace(self) -> None:
+        """Go on as a new member."""
+        await self._stop(self._consumer)
+        self._consumer = await self._connect()
+        if self._topics:
+            self._subscribe()
 
     def _subscribe(self) -> None:
         self._consumer.subscribe(self._topics, listener=_Noting(self._note))
 
     def _note(self, partitions: frozenset[TopicPartition]) -> None:
         self._assignment = Assignment(self._assignment.epoch + 1, partitions)
-        self._rebalanced.set()
+        if self._waiting is not None:
+            self._waiting.reschedule(asyncio.get_running_loop().time())  # wakes the poll
+            self._waiting = None
+
+    def _note_poll(self) -> None:
+        """Tell aiokafka that a poll ended: it forgets to note one that was cut short.
+
+        Otherwise it would take this member for polling for ever and never eject it.
+        """
+        subscription = self._consumer._subscription
+        if subscription._fetch_count:
+            subscription._fetch_count = 0
+            with subscription.fetch_context():
+                pass
 
     async def _stop(self, consumer: Any) -> None:
-        if self._fetch is not None:
-            self._fetch.cancel()
-            await asyncio.wait([self._fetch])
-            self._fetch = None
         if not await bounded(consumer.stop(), CLOSE_TIMEOUT_S):
             # Cut short while it waited for the broker: what it left open has to be closed still.
             consumer._coordinator._coordination_task.cancel()
