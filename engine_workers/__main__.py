@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 import uvloop
 
+from engine_workers.bounds import WorkerBounds
 from engine_workers.engine.environment import VllmSettings, missing_environment
 from engine_workers.engine.port import Engine, EngineDead
 from engine_workers.engine.script import Script
@@ -26,6 +27,9 @@ from infra.errors import ConfigError, StartupError
 from infra.logs import configure
 from infra.system import SystemClock
 from infra.tokenizer import Tokenizer
+
+_KV_BLOCKS_PER_RUN = 64
+"""Of the scripted engine: 1,024 tokens a run on average, as many as there are by default."""
 
 
 def main() -> int:
@@ -52,7 +56,8 @@ def _run(config: Config) -> int:
         signal.signal(number, lambda *_: side.request_stop())
     try:
         engine = _make_engine(config)
-        pump = EnginePump(engine, side.deliver_threadsafe, clock)
+        commands_max = WorkerBounds(inflight=config.worker_inflight_max).commands
+        pump = EnginePump(engine, side.deliver_threadsafe, clock, commands_max=commands_max)
         side.engine_is_warm(pump, engine.stats)
         pump.run()
     except (EngineDead, StartupError) as error:
@@ -82,6 +87,8 @@ def _scripted_engine(config: Config) -> Engine:
         Model(
             step_s=config.scripted_step_ms / 1000,
             prefill_tokens_per_s=config.scripted_prefill_tokens_per_s,
+            runs_max=config.runs_max,
+            kv_blocks=_KV_BLOCKS_PER_RUN * config.runs_max,
             context_tokens=config.context_tokens,
         ),
         sleep=time.sleep,
@@ -90,7 +97,12 @@ def _scripted_engine(config: Config) -> Engine:
 
 
 def _vllm_settings(config: Config) -> VllmSettings:
-    return VllmSettings(model_path=config.model_path, context_tokens=config.context_tokens)
+    return VllmSettings(
+        model_path=config.model_path,
+        dtype=config.dtype,
+        context_tokens=config.context_tokens,
+        runs_max=config.runs_max,
+    )
 
 
 def _execute_again_if_needed(config: Config) -> None:

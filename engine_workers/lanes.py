@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 import structlog
 
+from engine_workers.bounds import WorkerBounds
 from engine_workers.inflight import LaneProgress
 from engine_workers.jobs import Jobs
 from infra.errors import CommitRefused, LogError
@@ -34,12 +35,14 @@ class Lanes:
         jobs: Jobs,
         metrics: Metrics,
         bury: Callable[[LogRecord, str], Awaitable[bool]],
+        bounds: WorkerBounds,
     ) -> None:
         self._topic = topic
         self._group = group
         self._jobs = jobs
         self._metrics = metrics
         self._bury = bury
+        self._bounds = bounds
         self._epoch = 0
         self._assigned: frozenset[int] = frozenset()
         self._progress: dict[int, LaneProgress] = {}
@@ -71,7 +74,7 @@ class Lanes:
 
     async def run_once(self) -> None:
         """One turn: poll, follow the assignment, take, pause. Raises LogError."""
-        room = limits.WORKER_INFLIGHT_MAX - len(self._jobs)
+        room = self._bounds.inflight - len(self._jobs)
         records = await self._group.poll(
             timeout_ms=limits.FETCH_WAIT_MS if room > 0 else PAUSED_POLL_MS,
             max_records=max(1, room),
@@ -162,13 +165,13 @@ class Lanes:
         self._log.info("lanes assigned", lanes=sorted(now), epoch=self._epoch)
 
     def _set_pauses(self) -> None:
-        if len(self._jobs) >= limits.WORKER_INFLIGHT_MAX:
+        if len(self._jobs) >= self._bounds.inflight:
             wanted = self._assigned
         else:
             wanted = frozenset(
                 lane
                 for lane, progress in self._progress.items()
-                if progress.span >= limits.LANE_UNFINISHED_SPAN_MAX
+                if progress.span >= self._bounds.lane_span
             )
         if wanted - self._paused:
             self._group.pause(self._places(wanted - self._paused))

@@ -41,7 +41,7 @@ Deliver = Callable[[list[StepOutput], list[Rejection]], None]
 
 
 class PumpFull(Exception):
-    """More commands wait than `limits.ENGINE_COMMANDS_MAX`; this one was not taken."""
+    """More commands wait than `commands_max`; this one was not taken."""
 
 
 class EnginePump:
@@ -60,6 +60,7 @@ class EnginePump:
         clock: Clock,
         *,
         credits: int = limits.ENGINE_STEP_CREDITS,
+        commands_max: int = limits.ENGINE_COMMANDS_MAX,
     ) -> None:
         self._engine = engine
         self._deliver = deliver
@@ -67,6 +68,7 @@ class EnginePump:
         self._changed = threading.Condition()
         self._commands: deque[Command] = deque()
         self._credits = credits
+        self._commands_max = commands_max
         self._in_turn = False
         self._stopping = False
         self._progress_s = clock.monotonic_s()
@@ -74,7 +76,7 @@ class EnginePump:
     def submit(self, command: Command) -> None:
         """Queue a command for the next turn. Raises PumpFull (nothing queued)."""
         with self._changed:
-            if len(self._commands) >= limits.ENGINE_COMMANDS_MAX:
+            if len(self._commands) >= self._commands_max:
                 raise PumpFull(f"{len(self._commands)} engine commands wait already")
             if not self._commands and not self._in_turn:
                 self._progress_s = self._clock.monotonic_s()  # idle until now: no stall

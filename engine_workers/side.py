@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 
 import structlog
 
+from engine_workers.bounds import WorkerBounds
 from engine_workers.engine.port import EngineStats, StepOutput
 from engine_workers.pump import Command, EnginePump, Rejection
 from engine_workers.worker import Worker, WorkerDeps
@@ -185,6 +186,7 @@ class Side:
                 submit=self._submit,
                 consumed=self._consumed,
                 stats=lambda: self._stats(),
+                bounds=WorkerBounds(inflight=config.worker_inflight_max),
             )
         )
 

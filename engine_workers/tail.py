@@ -66,10 +66,13 @@ class ReplyTail:
         reader: LogReader,
         open_reader: Callable[[], Awaitable[LogReader]],
         listener: TailListener,
+        *,
+        ended_max: int = limits.TAIL_ENDED_IDS_MAX,
     ) -> None:
         self._reader = reader
         self._open_reader = open_reader
         self._listener = listener
+        self._ended_max = ended_max
         self._replies: dict[str, TailedReply] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._start: dict[int, int] = {}
@@ -172,7 +175,7 @@ class ReplyTail:
         self._ended[request_id] = None
 
     def _forget(self) -> None:
-        while len(self._ended) > limits.TAIL_ENDED_IDS_MAX:
+        while len(self._ended) > self._ended_max:
             request_id, _ = self._ended.popitem(last=False)
             reply = self._replies.pop(request_id)
             # Its floor is at or below its first fact: from now on such floors need a scan.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from engine_workers.bounds import WorkerBounds
 from engine_workers.engine.port import EngineStats, StepOutput
 from engine_workers.job import Job
 from engine_workers.jobs import Jobs
@@ -27,6 +28,7 @@ from schemas.codec import encode
 from schemas.operations import ProcessReported, ProcessState
 from schemas.topics import requests_topic
 
+_DEFAULT_BOUNDS = WorkerBounds()
 QUIET_MS = 300
 """A draining worker leaves after this long without work."""
 
@@ -54,6 +56,7 @@ class WorkerDeps:
     consumed: Callable[[], None]
     """Gives a step's credit back to the engine pump."""
     stats: Callable[[], EngineStats]
+    bounds: WorkerBounds = _DEFAULT_BOUNDS
 
 
 class Worker:
@@ -77,13 +80,16 @@ class Worker:
         )
         self._outbox = Outbox(deps.reply_writer, self.jobs.on_send_failed)
         self._usage = UsageSender(deps.usage_writer, self.jobs.metered)
-        self._tail = ReplyTail(deps.tail_reader, deps.open_reader, self.jobs)
+        self._tail = ReplyTail(
+            deps.tail_reader, deps.open_reader, self.jobs, ended_max=deps.bounds.ended_ids
+        )
         self._lanes = Lanes(
             topic=requests_topic(deps.pool),
             group=deps.group,
             jobs=self.jobs,
             metrics=deps.metrics,
             bury=self._bury,
+            bounds=deps.bounds,
         )
         self.jobs.connect(
             tail=self._tail, outbox=self._outbox, usage=self._usage, lanes=self._lanes

@@ -100,6 +100,7 @@ class Gateway:
             rereadings=RereadingPool(open_reader),
             gateway=self._incarnation,
             model=_served_model(config),
+            inflight_max=config.gateway_inflight_max,
         )
         self.deps = self._deps(clock, entropy, control, submission, totals)
         self._health = HealthServer(

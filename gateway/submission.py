@@ -63,6 +63,7 @@ class Submission:
         rereadings: RereadingPool,
         gateway: str,
         model: ServedModel,
+        inflight_max: int = limits.GATEWAY_INFLIGHT_MAX,
     ) -> None:
         """Take the parts; `live_workers` returns the pool's (`FleetView.live("worker", pool)`)."""
         self._clock = clock
@@ -75,6 +76,7 @@ class Submission:
         self._rereadings = rereadings
         self._gateway = gateway
         self._model = model
+        self._inflight_max = inflight_max
         self._topic = requests_topic(model.pool)
         self._open: set[LiveReply] = set()
         self._draining = False
@@ -161,7 +163,7 @@ class Submission:
             raise Overloaded("Overloaded: this gateway is shutting down")
         if incarnation is None or not self._reader.started:
             raise Overloaded("Overloaded: the platform is starting")
-        if max(len(self._open), self._reader.count) >= limits.GATEWAY_INFLIGHT_MAX:
+        if max(len(self._open), self._reader.count) >= self._inflight_max:
             raise Overloaded("Overloaded: too many requests in flight at this gateway")
         lanes = open_lanes(self._live_workers())
         if not lanes:

@@ -142,6 +142,11 @@ class Config:
     model_version: str = _setting(_text, f"{DEFAULT_MODEL}-1")
     context_tokens: int = _setting(_whole(16, limits.PROMPT_TOKENS_MAX), 4_096)
     engine: Literal["vllm", "scripted"] = _setting(_one_of("vllm", "scripted"), "vllm")
+    dtype: Literal["float32", "bfloat16"] = _setting(_one_of("float32", "bfloat16"), "float32")
+    """vLLM's. bfloat16 is faster; float32 gives the same reply whether or not its prompt was
+    cached."""
+    runs_max: int = _setting(_whole(1, 65_536), 64)
+    """Replies that one engine makes at the same time."""
     host: str = _setting(_text, "127.0.0.1")
     port: int = _setting(_PORT, 8_080)
     listen_fd: int | None = _setting(_descriptor, None)
@@ -156,6 +161,10 @@ class Config:
     scripted_step_ms: float = _setting(_real(0, 60_000), 5.0)
     keepalive_ms: int = _setting(_MILLISECONDS, limits.KEEPALIVE_MS)
     deadline_ms: int = _setting(_MILLISECONDS, limits.DEADLINE_MS)
+    gateway_inflight_max: int = _setting(_whole(1, 65_536), limits.GATEWAY_INFLIGHT_MAX)
+    """Requests that one gateway has open; more get 529."""
+    worker_inflight_max: int = _setting(_whole(1, 65_536), limits.WORKER_INFLIGHT_MAX)
+    """Requests that one worker takes from its lanes; more wait in the log."""
     log_format: Literal["auto", "json", "console"] = _setting(
         _one_of("auto", "json", "console"), "auto"
     )
@@ -221,6 +230,12 @@ def _relations(config: Config) -> list[str]:
             f"{PREFIX}HEARTBEAT_MS: {config.heartbeat_ms} given, expected at most a third of "
             f"{PREFIX}SESSION_TIMEOUT_MS ({config.session_timeout_ms}): one late heartbeat "
             "must not end a session"
+        )
+    if config.runs_max > config.worker_inflight_max:
+        problems.append(
+            f"{PREFIX}RUNS_MAX: {config.runs_max} given, expected at most "
+            f"{PREFIX}WORKER_INFLIGHT_MAX ({config.worker_inflight_max}): an engine makes only "
+            "replies that its worker has taken"
         )
     return problems
 

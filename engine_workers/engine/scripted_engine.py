@@ -19,6 +19,8 @@ from schemas.replies import Stop, StopReason
 
 STEP_S_MAX = 0.5
 """Bound of the engine port on one step; prefill is cut into chunks that fit it."""
+SLOW_STEP_S = 0.1
+"""A step of a model slower than that: aborts need not wait for its next token."""
 UNLIMITED_CHUNK_TOKENS = 1 << 20
 """Prompt tokens of a step where prefill costs no modelled time."""
 
@@ -28,11 +30,17 @@ class Model:
     """What decides modelled time and memory."""
 
     step_s: float = 0.0
+    """Time between two tokens of a run. Longer than a step may take, it is spread over several."""
     prefill_tokens_per_s: float = math.inf
     runs_max: int = 64
     kv_blocks: int = 4_096
     block_tokens: int = 16
     context_tokens: int = 4_096
+
+    @property
+    def steps_per_token(self) -> int:
+        """Return how many steps lie between two tokens of a run; more than 1 for slow models."""
+        return max(1, math.ceil(self.step_s / SLOW_STEP_S)) if self.step_s > STEP_S_MAX else 1
 
 
 class ScriptedEngine:
@@ -53,6 +61,8 @@ class ScriptedEngine:
     ) -> None:
         self._script = script
         self._model = model or Model()
+        self._steps_per_token = self._model.steps_per_token
+        self._step_s = self._model.step_s / self._steps_per_token
         self._sleep = sleep
         self._decode = decode
         self._waiting: dict[str, _Run] = {}
@@ -95,11 +105,11 @@ class ScriptedEngine:
             return []
         self._admit()
         prefilled = self._prefill(self._chunk_tokens())
-        outputs = [self._decode_one(run) for run in self._running.values() if not run.unfilled]
+        outputs = [self._decode_one(run) for run in self._running.values() if self._is_due(run)]
         for output in outputs:
             if output.stop is not None:
                 self._release(output.run_id)
-        self.last_step_s = self._model.step_s + prefilled / self._model.prefill_tokens_per_s
+        self.last_step_s = self._step_s + prefilled / self._model.prefill_tokens_per_s
         if self._sleep is not None and self.last_step_s > 0:
             self._sleep(self.last_step_s)
         return outputs
@@ -176,6 +186,15 @@ class ScriptedEngine:
             del self._cached_blocks[next(iter(self._cached_blocks))]
         run.prefix = prefix_hash(prompt[full:], state)
 
+    def _is_due(self, run: "_Run") -> bool:
+        """Tell whether a run makes a token in this step: each one does, of models fast enough."""
+        if run.unfilled:
+            return False
+        if self._steps_per_token == 1:
+            return True
+        run.idle_steps = (run.idle_steps + 1) % self._steps_per_token
+        return run.idle_steps == 1
+
     def _decode_one(self, run: "_Run") -> StepOutput:
         sampling = run.request.sampling
         may_end = not sampling.ignore_eos and run.made >= sampling.min_tokens
@@ -198,13 +217,13 @@ class ScriptedEngine:
     def _chunk_tokens(self) -> int:
         if math.isinf(self._model.prefill_tokens_per_s):
             return UNLIMITED_CHUNK_TOKENS
-        return max(1, int((STEP_S_MAX - self._model.step_s) * self._model.prefill_tokens_per_s))
+        return max(1, int((STEP_S_MAX - self._step_s) * self._model.prefill_tokens_per_s))
 
 
 class _Run:
     """One run's mutable state."""
 
-    __slots__ = ("cached", "made", "prefix", "request", "salt", "stops", "unfilled")
+    __slots__ = ("cached", "idle_steps", "made", "prefix", "request", "salt", "stops", "unfilled")
 
     def __init__(self, request: EngineRequest, salt: int, stops: StopStrings | None) -> None:
         self.request = request
@@ -212,6 +231,7 @@ class _Run:
         self.stops = stops
         self.prefix = EMPTY_PREFIX
         self.made = 0
+        self.idle_steps = 0
         self.cached = 0
         self.unfilled = len(request.prompt_token_ids)
 

@@ -92,3 +92,11 @@ def test_variables_rebuild_the_same_configuration() -> None:
     )
     assert load(variables(config)) == config
     assert load(variables(Config())) == Config()
+
+
+def test_an_engine_runs_no_more_than_its_worker_takes() -> None:
+    """Room for more replies in the engine than requests at the worker is refused, by name."""
+    with pytest.raises(ConfigError, match="MILLSTREAM_RUNS_MAX"):
+        load({"MILLSTREAM_RUNS_MAX": "300"})
+    bounds = {"MILLSTREAM_RUNS_MAX": "300", "MILLSTREAM_WORKER_INFLIGHT_MAX": "300"}
+    assert load(bounds).runs_max == 300

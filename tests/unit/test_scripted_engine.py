@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -134,3 +135,17 @@ def test_stop_strings(stop: tuple[str, ...], min_tokens: int, expected: list[str
     """The earliest completed stop string wins, over token seams, only in text past min_tokens."""
     strings = StopStrings(stop, Pieces("hello", " wor", "ld"), min_tokens)
     assert [strings.match(token_id) for token_id in range(3)] == expected
+
+
+def test_a_slow_model_steps_often() -> None:
+    """Where a token takes longer than a step may, each step is short and most bring no token."""
+    spent: list[float] = []
+    engine = ScriptedEngine(SCRIPT, Model(step_s=5.0), sleep=spent.append)
+    engine.start(request("run", Sampling(max_tokens=3, ignore_eos=True)), ())
+    came_s = []
+    while engine.has_work():
+        if engine.step():
+            came_s.append(sum(spent))
+    gaps = [later - earlier for earlier, later in pairwise(came_s)]
+    assert max(spent) <= STEP_S_MAX
+    assert gaps == pytest.approx([5.0, 5.0])
