@@ -71,6 +71,10 @@ def workers_group(pool: str) -> str:
 
 def topics(pool: str) -> tuple[Topic, ...]:
     """Return every topic that a platform serving `pool` needs."""
+    return (*_token_path(pool), *_usage(), *_operations(), *_stream_app())
+
+
+def _token_path(pool: str) -> tuple[Topic, ...]:
     gateway, worker = Role.GATEWAY, Role.WORKER
     return (
         Topic(
@@ -89,12 +93,17 @@ def topics(pool: str) -> tuple[Topic, ...]:
             writers=frozenset({worker, gateway}),
             readers=frozenset({worker, gateway, Role.OPERATOR}),
         ),
+    )
+
+
+def _usage() -> tuple[Topic, ...]:
+    return (
         Topic(
             name=USAGE,
             partitions=limits.USAGE_PARTITIONS,
             key="org",
             retention_ms=limits.USAGE_RETENTION_MS,
-            writers=frozenset({worker}),
+            writers=frozenset({Role.WORKER}),
             readers=frozenset({Role.METERING, Role.STREAM_APP, Role.OPERATOR}),
         ),
         Topic(
@@ -104,8 +113,13 @@ def topics(pool: str) -> tuple[Topic, ...]:
             retention_ms=None,
             compacted=True,
             writers=frozenset({Role.STREAM_APP}),
-            readers=frozenset({gateway}),
+            readers=frozenset({Role.GATEWAY}),
         ),
+    )
+
+
+def _operations() -> tuple[Topic, ...]:
+    return (
         Topic(
             name=FLEET_STATUS,
             partitions=1,
@@ -130,24 +144,30 @@ def topics(pool: str) -> tuple[Topic, ...]:
             writers=_EVERYONE,
             readers=frozenset({Role.OPERATOR}),
         ),
-        *(
-            Topic(
-                name=f"{STREAM_APP_ID}-{table}-changelog",
-                partitions=limits.USAGE_PARTITIONS,
-                key="org or request id",
-                retention_ms=None,
-                compacted=True,
-                writers=frozenset({Role.STREAM_APP}),
-                readers=frozenset({Role.STREAM_APP}),
-            )
-            for table in FAUST_TABLES
-        ),
-        Topic(
-            name=f"{STREAM_APP_ID}-__assignor-__leader",
-            partitions=1,
-            key="none",
-            retention_ms=limits.FLEET_STATUS_RETENTION_MS,
-            writers=frozenset({Role.STREAM_APP}),
-            readers=frozenset({Role.STREAM_APP}),
-        ),
     )
+
+
+def _stream_app() -> tuple[Topic, ...]:
+    """Return the topics that Faust keeps for itself, by the names it gives them."""
+    own = frozenset({Role.STREAM_APP})
+    tables = (
+        Topic(
+            name=f"{STREAM_APP_ID}-{table}-changelog",
+            partitions=limits.USAGE_PARTITIONS,
+            key="org or request id",
+            retention_ms=None,
+            compacted=True,
+            writers=own,
+            readers=own,
+        )
+        for table in FAUST_TABLES
+    )
+    leader = Topic(
+        name=f"{STREAM_APP_ID}-__assignor-__leader",
+        partitions=1,
+        key="none",
+        retention_ms=limits.FLEET_STATUS_RETENTION_MS,
+        writers=own,
+        readers=own,
+    )
+    return (*tables, leader)
