@@ -205,7 +205,7 @@ def _sampling_params(sampling: Sampling, seed: int) -> Any:
         repetition_penalty=sampling.repetition_penalty,
         stop=list(sampling.stop),
         ignore_eos=sampling.ignore_eos,
-        seed=seed,
+        seed=seed % (1 << 63),  # -1 would mean unseeded to vLLM
         detokenize=bool(sampling.stop),  # text is the readers' business; only stop strings need it
         output_kind=RequestOutputKind.DELTA,
     )

@@ -100,6 +100,14 @@ class EngineSuite:
         assert first == again
         assert first != other
 
+    @pytest.mark.parametrize("seed", [-1, (1 << 63) - 1])
+    def test_extreme_seeds(self, engine: Engine, seed: int) -> None:
+        """Every seed that fits an event is a seed: its tokens repeat."""
+        drawn = replace(GREEDY, temperature=1.0)
+        prompt = fresh_prompt(20)
+        first, again = (run_all(engine, request(prompt, drawn, seed=seed))[0] for _ in range(2))
+        assert first.token_ids == again.token_ids
+
     def test_greedy_repeats(self, engine: Engine) -> None:
         """At temperature 0 a run alone repeats itself, from a cold and from a warm prefix cache."""
         prompt = fresh_prompt(150)
