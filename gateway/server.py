@@ -26,11 +26,57 @@ _STOP_S = 5
 
 
 class _Protocol(HttpToolsProtocol):
-    """Adds the abort extension: `close` waits until a client that does not read has read all."""
+    """Adds what the parser and ASGI leave open: bounds on a request's head, and an abort.
+
+    The abort is an ASGI extension: `close` waits until a client that does not read has read all.
+    """
+
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+    _in_head = True
+    _ended_one = False
+    """Whether the bytes at hand held a request's end."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
+        super().connection_made(transport)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        self._ended_one = False
+        super().data_received(data)
+        if self._in_head and not self._ended_one:  # else most of it was a body
+            self._head_bytes += len(data)
+            if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX:
+                self.transport.abort()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["extensions"] = {ABORT_EXTENSION: self._abort}  # type: ignore[dict-item] # ours
+        self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._forget_head()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head, self._head_bytes, self._ended_one = True, 0, True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        """Begin a head: it has to be whole within the bound, however slowly it drips."""
+        self._forget_head()
+        self._in_head, self._head_bytes = True, 0
+        self._head_timer = self.loop.call_later(limits.HTTP_HEAD_READ_MS / 1000, self._abort)
+
+    def _forget_head(self) -> None:
+        self._in_head = False
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _abort(self) -> None:
         self.transport.abort()

@@ -207,3 +207,32 @@ def test_a_gateway_that_is_not_ready_says_come_back(path: str) -> None:
             assert response.status_code == 529 and "retry-after" in response.headers
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("endless", [b"x" * 65_536, b"x: y\r\n" * 10_000])
+def test_an_endless_head_is_cut(endless: bytes) -> None:
+    """A head above its bound ends the connection, be it one header or many; others are served."""
+
+    async def scenario() -> None:
+        async with serve() as served, client(served) as http:
+            port = int(served.url.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n")
+            if endless.startswith(b"xx"):
+                writer.write(b"x: ")
+            async with asyncio.timeout(10):
+                try:
+                    for _ in range(40):
+                        writer.write(endless)
+                        await writer.drain()
+                        await asyncio.sleep(0.01)
+                    assert await reader.read() == b""
+                except ConnectionError:
+                    pass  # cut while we were still sending
+            writer.close()
+            for _ in range(3):  # kept alive: the bound is per request
+                headers = headers_of(OPENAI, served.key)
+                good = await http.post(OPENAI, json=body_of(OPENAI), headers=headers)
+                assert good.status_code == 200
+
+    asyncio.run(scenario())
