@@ -81,7 +81,7 @@ def _of_fact(fact: Start | Delta | Closed) -> str:
         return f"start of attempt {fact.attempt} by {fact.worker}"
     if isinstance(fact, Closed):
         return f"closed as {fact.reason} by {fact.by}"
-    last = fact.first_index + len(fact.token_ids)
+    last = fact.first_index + len(fact.token_ids) - 1
     end = ", the end" if fact.terminal is not None else ""
     return f"tokens {fact.first_index}..{last} of attempt {fact.attempt}{end}"
 
