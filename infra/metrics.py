@@ -22,16 +22,13 @@ MetricName = Literal[
     "clients_too_slow",
     "mailbox_overflows",
     "prompt_tokens",
-    "replies_lag_records",
     # worker
     "engine_steps",
-    "engine_step_seconds",
     "engine_running",
     "engine_waiting",
     "engine_kv_usage_ratio",
     "engine_stalls",
     "tokens_generated",
-    "tokens_cached",
     "attempts_started",
     "attempts_doubted",
     "replies_ended",
@@ -39,8 +36,6 @@ MetricName = Literal[
     "lanes_assigned",
     "lane_commits",
     "lane_commits_refused",
-    "tail_lag_records",
-    "tail_scans",
     "usage_sent",
     # metering and stream-app
     "usage_rows_inserted",
@@ -51,11 +46,8 @@ MetricName = Literal[
     "usage_events_skipped",
     # every process
     "log_records_read",
-    "log_bytes_sent",
     "log_send_failures",
-    "log_reconnects",
     "dead_letters",
-    "fleet_reports",
 ]
 
 
@@ -91,15 +83,12 @@ METRICS: dict[MetricName, Metric] = {
     "clients_too_slow": _counter("clients", "Clients cut because they read too slowly"),
     "mailbox_overflows": _counter("mailboxes", "Mailboxes dropped and re-read from the log"),
     "prompt_tokens": _counter("tokens", "Prompt tokens accepted"),
-    "replies_lag_records": _gauge("records", "Reply records not yet read by this gateway"),
     "engine_steps": _counter("steps", "Engine steps made"),
-    "engine_step_seconds": _histogram("Duration of one engine step"),
     "engine_running": _gauge("requests", "Requests in the engine's batch"),
     "engine_waiting": _gauge("requests", "Requests waiting for the engine"),
     "engine_kv_usage_ratio": _gauge("ratio", "Used share of the KV blocks"),
     "engine_stalls": _counter("stalls", "Times the engine made no step while work waited"),
     "tokens_generated": _counter("tokens", "Tokens the engine generated"),
-    "tokens_cached": _counter("tokens", "Prompt tokens found in the prefix cache"),
     "attempts_started": _counter("attempts", "Starts sent"),
     "attempts_doubted": _counter("attempts", "Attempts given up in doubt", "reason"),
     "replies_ended": _counter("replies", "Replies whose end this worker read back", "reason"),
@@ -107,8 +96,6 @@ METRICS: dict[MetricName, Metric] = {
     "lanes_assigned": _gauge("lanes", "Lanes assigned to this worker"),
     "lane_commits": _counter("commits", "Lane offsets committed"),
     "lane_commits_refused": _counter("commits", "Commits the group refused"),
-    "tail_lag_records": _gauge("records", "Reply records not yet read by this worker's tail"),
-    "tail_scans": _counter("scans", "Range reads below the tail's start"),
     "usage_sent": _counter("events", "Usage events acknowledged"),
     "usage_rows_inserted": _counter("rows", "Usage rows inserted into ClickHouse"),
     "usage_insert_seconds": _histogram("Duration of one insert into ClickHouse"),
@@ -117,14 +104,11 @@ METRICS: dict[MetricName, Metric] = {
     "usage_events_counted": _counter("events", "Usage events added to totals"),
     "usage_events_skipped": _counter("events", "Usage events seen before"),
     "log_records_read": _counter("records", "Records read from the log", "topic"),
-    "log_bytes_sent": _counter("bytes", "Bytes of records sent to the log", "topic"),
     "log_send_failures": _counter("sends", "Sends refused or of unknown outcome", "topic"),
-    "log_reconnects": _counter("connections", "Times the log was unreachable"),
     "dead_letters": _counter("records", "Records buried in dead-letters.v1", "source"),
-    "fleet_reports": _counter("reports", "Own status reports written"),
 }
 
-# Steps and inter-token times lie near 10 ms, replies near seconds, deadlines at 600 s.
+# Times between tokens lie near 10 ms, replies near seconds, deadlines at 600 s.
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600)
 
 _Series = tuple[object, ...]

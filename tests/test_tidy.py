@@ -238,9 +238,9 @@ def test_topics_are_written_by_those_who_may() -> None:
 
 
 def test_metrics_are_counted_as_they_are_defined() -> None:
-    """Each call names a metric of its kind with exactly its labels."""
+    """Each call names a metric of its kind with exactly its labels, and each metric is counted."""
     kinds = {"count": "counter", "gauge": "gauge", "observe": "histogram"}
-    problems = []
+    problems, used = [], set[str]()
     for path, tree in product():
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -256,6 +256,8 @@ def test_metrics_are_counted_as_they_are_defined() -> None:
                 or labels != set(metric.labels)
             ):
                 problems.append(f"{path}:{node.lineno} {ast.unparse(node)[:80]}")
+            used.add(str(ast.literal_eval(name[0])))
+    problems += [f"{name}: nobody counts it" for name in METRICS if name not in used]
     fail_on(problems)
 
 

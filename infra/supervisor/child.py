@@ -44,9 +44,9 @@ class Child:
         """Start it. Raises StartupError where the program or the disk will not do."""
         self._spec, self._run = spec, run
         log_path = logs / f"{spec.name}.log"
-        rotate(log_path)
         supervisor_pid = os.getpid()
         try:
+            rotate(log_path)
             with log_path.open("ab") as log:
                 self._process = subprocess.Popen(
                     spec.command,

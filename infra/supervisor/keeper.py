@@ -96,6 +96,14 @@ class Keeper:
         self._hurry.set()
 
     async def _keep(self) -> None:
+        try:
+            await self._keep_running()
+        except Exception as error:
+            _log.exception("keeper_failed", name=self.spec.name)
+            self.why = f"{type(error).__name__}: {error}"
+        self._change(KeeperState.FAILED if not self._stop.is_set() else KeeperState.STOPPED)
+
+    async def _keep_running(self) -> None:
         while not self._stop.is_set():
             pause_s = await self._run_once()
             if pause_s is None:
@@ -105,7 +113,6 @@ class Keeper:
                     await self._stop.wait()
             except TimeoutError:
                 continue
-        self._change(KeeperState.FAILED if not self._stop.is_set() else KeeperState.STOPPED)
 
     async def _run_once(self) -> float | None:
         """Run the process to its end; return the pause before the next start, None for no more."""
