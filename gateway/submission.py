@@ -133,7 +133,7 @@ class Submission:
             raise EventTooLarge(
                 f"request takes {len(value)} bytes on the log, at most {limits.EVENT_BYTES_MAX}"
             )
-        followed = Followed(request=request, mailbox=Mailbox())
+        followed = Followed(request=request, mailbox=Mailbox(limits.MAILBOX_ENTRIES_MAX))
         self._reader.follow(followed)
         reply = LiveReply(
             followed=followed,
