@@ -1,0 +1,55 @@
+"""The platforms that the end-to-end tests share: one with the scripted engine, one with vLLM.
+
+At most one of them runs at a time, so that they do not take each other's cores.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.platform import DEADLINE_S, Platform
+
+SETTINGS = {
+    "MILLSTREAM_DEADLINE_MS": str(int(DEADLINE_S * 1000)),
+    # Slow enough that a client can leave in the middle of a prefill.
+    "MILLSTREAM_SCRIPTED_PREFILL_TOKENS_PER_S": "2000",
+}
+
+
+@pytest.fixture(scope="session")
+def platforms() -> Iterator[dict[str, Platform]]:
+    """Yield one platform per engine, neither started yet; end them with the session."""
+    with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
+        made = {
+            engine: Platform(Path(folder) / engine, engine, dict(SETTINGS))
+            for engine in ("scripted", "vllm")
+        }
+        try:
+            yield made
+        finally:
+            for platform in made.values():
+                platform.end()
+
+
+@pytest.fixture
+def platform(platforms: dict[str, Platform]) -> Platform:
+    """Return the running platform with the scripted engine."""
+    return _running(platforms, "scripted")
+
+
+@pytest.fixture
+def vllm_platform(platforms: dict[str, Platform]) -> Platform:
+    """Return the running platform with vLLM."""
+    return _running(platforms, "vllm")
+
+
+def _running(platforms: dict[str, Platform], engine: str) -> Platform:
+    for name, other in platforms.items():
+        if name != engine and other.runs:
+            assert other.stop() == 0
+    platform = platforms[engine]
+    if not platform.runs:
+        platform.up(within_s=180)
+    return platform
