@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from infra.clickhouse.front import compression, guard, sql, statuses
 from infra.clickhouse.front.engine import Engine, EngineError, Query, Result
+from infra.clickhouse.front.form import FORM_TYPE, read_form
 from infra.ports import Entropy
 from schemas import limits
 
@@ -135,6 +136,11 @@ class Front:
         self._authenticate(request.headers, parameters)
         body = await _read_body(request)
         text = parameters.get("query", "").encode()
+        content_type = request.headers.get("content-type", "")
+        if content_type.lower().startswith(FORM_TYPE):
+            form = read_form(content_type, body)
+            body = form.pop("query", "").encode()
+            parameters |= form
         whole = b"\n".join(part for part in (text, body) if part)
         if not whole and request.method == "GET":
             return await self.ping(request)
