@@ -21,6 +21,7 @@ COMMANDS = {
     "logs": "infra.cli.logs",
     "audit": "infra.cli.audit",
     "apply": "infra.cli.apply",
+    "bench": "infra.cli.bench",
 }
 """Module of each subcommand; its click command is the attribute `command`."""
 

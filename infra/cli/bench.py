@@ -1,0 +1,95 @@
+"""`millstream bench NAME`: measured comparisons, each on a platform of its own."""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+
+from infra.bench.measure import Measure, failed, report, table
+from infra.bench.surroundings import Surroundings
+from infra.cli.settings import configuration
+from infra.system import SystemClock, SystemEntropy
+
+__all__ = ["command"]
+
+Bench = Callable[[Surroundings], Awaitable[list[Measure]]]
+
+
+@click.group("bench")
+def command() -> None:
+    """Measure the platform, beside its peers where it has some; exit 1 where a bound breaks.
+
+    Each bench starts and stops a platform of its own; peers are installed into folders under the
+    cache, never into the product's environment.
+    """
+
+
+def _out(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that every bench has."""
+    function = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(
+        function
+    )
+    return click.option(
+        "--out",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=None,
+        metavar="DIR",
+        help="Keep raw figures and plots there.",
+    )(function)
+
+
+@command.command("gateway")
+@_out
+@click.option("--rounds", type=click.IntRange(1), default=5)
+@click.option("--seconds", type=click.FloatRange(1), default=10.0, help="Of each load.")
+@click.option("--peer/--no-peer", default=True, help="Measure LiteLLM's proxy too.")
+@click.option("--streams", type=click.IntRange(1), default=200)
+@click.option("--open-streams", type=click.IntRange(1), default=1_000)
+def gateway(
+    as_json: bool,
+    out: Path | None,
+    rounds: int,
+    seconds: float,
+    peer: bool,
+    streams: int,
+    open_streams: int,
+) -> None:
+    """Measure what the edge costs, beside LiteLLM's proxy on the same cores."""
+    from infra.bench.gateway import bench_gateway
+    from infra.bench.gateway_figures import GatewayOptions
+
+    options = GatewayOptions(
+        rounds=rounds, seconds=seconds, peer=peer, streams=streams, open_streams=open_streams
+    )
+    _run("gateway", lambda around: bench_gateway(around, options), as_json, out)
+
+
+def _run(name: str, bench: Bench, as_json: bool, out: Path | None) -> None:
+    """Run a bench in a scratch folder, print its measures, exit by them."""
+    scratch = Path(tempfile.mkdtemp(prefix=f"millstream-bench-{name}-"))
+    surroundings = Surroundings(
+        folder=scratch,
+        peers=configuration({}).cache_dir / "peers",
+        environ=os.environ,
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        say=lambda text: click.echo(f"bench {name}: {text}", err=True),
+        out=out,
+    )
+    try:
+        measures = asyncio.run(bench(surroundings))
+    except BaseException:
+        click.echo(f"bench {name}: logs are kept in {scratch}", err=True)
+        raise
+    shutil.rmtree(scratch, ignore_errors=True)
+    text = json.dumps(report(name, measures)) if as_json else table(measures)
+    click.echo(text)
+    if out is not None:
+        (out / f"{name}.txt").write_text(table(measures) + "\n")
+    sys.exit(1 if failed(measures) else 0)
