@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anthropic
-import httpx
+import httpx2
 import openai
 from anthropic.types import Message
 
@@ -21,7 +21,7 @@ from tests.integration.platform import DEADLINE_S, MODEL
 
 HANG_S = DEADLINE_S + 5.0
 """Whatever takes longer than this past a request's start is a hang."""
-CUT = (anthropic.APIError, openai.APIError, httpx.HTTPError)
+CUT = (anthropic.APIError, openai.APIError, httpx2.HTTPError)
 """What an SDK may raise for a request that was cut."""
 _PAUSE_AFTER_FAILURE_S = 0.3
 
