@@ -51,10 +51,13 @@ class PeakMemory:
 
 
 def sample(pids: Mapping[str, int]) -> dict[str, Usage]:
-    """Return the counters by name; a process that is gone is left out."""
-    found = {}
+    """Return the counters by name; a process that is gone is left out.
+
+    Children count for their parent, unless they are named themselves.
+    """
+    found, named = {}, set(pids.values())
     for name, pid in pids.items():
-        family = _family(pid)
+        family = [each for each in _family(pid) if each.pid == pid or each.pid not in named]
         if family:
             found[name] = Usage(
                 cpu_s=sum(_cpu_s(process) for process in family),

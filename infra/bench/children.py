@@ -108,9 +108,15 @@ async def start(
     return Child(name, await _spawn(command, environ, log), log)
 
 
-async def start_module(name: str, module: str, environ: Mapping[str, str], folder: Path) -> Child:
-    """Start one of our own modules."""
-    return await start(name, (sys.executable, "-P", "-m", module), environ, folder)
+async def start_module(
+    name: str,
+    module: str,
+    environ: Mapping[str, str],
+    folder: Path,
+    arguments: Sequence[str] = (),
+) -> Child:
+    """Start a Python module of this environment."""
+    return await start(name, (sys.executable, "-P", "-m", module, *arguments), environ, folder)
 
 
 async def start_load(environ: Mapping[str, str], folder: Path) -> LoadClient:

@@ -42,7 +42,11 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._on_end: Callable[[Exchange], None] = lambda exchange: None
         self._loop = asyncio.get_running_loop()
-        self._reset()
+        self._head: bytes | None = b""
+        self._head_rest = b""
+        self._left: int | None = None
+        self._is_stream = False
+        self._carry = b""
 
     @property
     def is_open(self) -> bool:
@@ -96,11 +100,8 @@ class Connection(asyncio.Protocol):
         self._carry = (self._carry + data)[-_CARRY_BYTES:]
 
     def _reset(self) -> None:
-        self._head: bytes | None = b""
-        self._head_rest = b""
-        self._left: int | None = None
-        self._is_stream = False
-        self._carry = b""
+        self._head, self._head_rest, self._left = b"", b"", None
+        self._is_stream, self._carry = False, b""
 
     def _read_head(self, exchange: Exchange) -> bool:
         assert self._head is not None

@@ -18,7 +18,16 @@ from infra.bench.children import Child, start, start_module
 from infra.bench.platform import clean_environ
 from infra.errors import StartupError
 
-__all__ = ["LITELLM", "Served", "install", "litellm", "mock_server", "plotting_python"]
+__all__ = [
+    "LITELLM",
+    "Served",
+    "free_port",
+    "install",
+    "litellm",
+    "mock_server",
+    "plotting_python",
+    "wait_answering",
+]
 
 LITELLM = "1.108.7"
 _LITELLM_PACKAGES = (f"litellm[proxy]=={LITELLM}", "uvloop", "httptools")
@@ -114,7 +123,7 @@ async def litellm(
     python = await install(peers, "litellm", _LITELLM_PACKAGES)
     settings = folder / "litellm.yaml"
     settings.write_text(_LITELLM_SETTINGS.format(port=upstream.port))
-    port = _free_port()
+    port = free_port()
     own = {
         "LITELLM_MODE": "PRODUCTION",
         "LITELLM_LOG": "ERROR",
@@ -173,6 +182,7 @@ async def _run(*command: str) -> None:
         raise StartupError(f"{' '.join(command[:3])}: {errors.decode()[-500:]}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])

@@ -1,12 +1,20 @@
 """What a load process is asked to do and what it answers; one JSON line each.
 
-Owns the messages between the benches and `python -m infra.bench.load`.
+Owns the messages between the benches and `python -m infra.bench.load`, and those to the engine
+alone (`python -m engine_workers.bench`).
 """
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Latencies", "LoadPlan", "LoadResult"]
+__all__ = [
+    "EngineAnswer",
+    "EngineQuestion",
+    "EngineReply",
+    "Latencies",
+    "LoadPlan",
+    "LoadResult",
+]
 
 GENERATOR_BUSY_MAX = 0.85
 """Share of a core above which the load generator may be what is measured."""
@@ -80,3 +88,29 @@ class LoadResult:
         busy = self.own_cpu_s / self.wall_s if self.wall_s else 0.0
         lag_ms = 1_000 * (self.own_lag.p99 or 0.0)
         return busy <= GENERATOR_BUSY_MAX and lag_ms <= GENERATOR_LAG_MS_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineQuestion:
+    """A closed loop for the engine alone: all prompts, `concurrency` at a time."""
+
+    prompts: tuple[str, ...]
+    concurrency: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReply:
+    """When one reply's tokens came."""
+
+    first_s: float
+    gaps_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineAnswer:
+    """What the loop met."""
+
+    wall_s: float
+    cpu_s: float
+    replies: tuple[EngineReply, ...]

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from infra.bench.children import start
+from infra.bench.children import Child, start
 from infra.config import PREFIX
 from infra.errors import StartupError
 from infra.supervisor.state import read_state
@@ -122,7 +123,7 @@ def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
 
 
-async def _wait_ready(data: Path, environ: Mapping[str, str]) -> dict[str, dict[str, list[str]]]:
+async def _wait_ready(data: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     arguments = ("status", "--data", str(data), "--json", "--wait", str(_READY_WITHIN_S))
     code, output = await run_command(arguments, environ)
     if code != 0:
@@ -132,10 +133,10 @@ async def _wait_ready(data: Path, environ: Mapping[str, str]) -> dict[str, dict[
     return found
 
 
-async def _drain(supervisor: object) -> None:
+async def _drain(supervisor: Child) -> None:
     """Read what the supervisor says, so that it never waits for a reader."""
     while True:
-        await supervisor.read_line(86_400)  # type: ignore[attr-defined]
+        await supervisor.read_line(86_400)
 
 
 def _millstream(*arguments: str) -> tuple[str, ...]:

@@ -6,19 +6,25 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import click
 
 from infra.bench.measure import Measure, failed, report, table
 from infra.bench.surroundings import Surroundings
 from infra.cli.settings import configuration
+from infra.cli.up import with_model
+from infra.supervisor.startup import with_card
 from infra.system import SystemClock, SystemEntropy
 
 __all__ = ["command"]
 
-Bench = Callable[[Surroundings], Awaitable[list[Measure]]]
+_KINDS = ("short", "long")
+_CLIENTS = ("1", "8", "32")
+
+Bench = Callable[[Surroundings], Coroutine[Any, Any, list[Measure]]]
 
 
 @click.group("bench")
@@ -68,6 +74,46 @@ def gateway(
         rounds=rounds, seconds=seconds, peer=peer, streams=streams, open_streams=open_streams
     )
     _run("gateway", lambda around: bench_gateway(around, options), as_json, out)
+
+
+@command.command("serve")
+@_out
+@click.option("--rounds", type=click.IntRange(1), default=5)
+@click.option("--engine", type=click.Choice(["vllm", "scripted"]), default="vllm")
+@click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16")
+@click.option("--kind", "kinds", type=click.Choice(_KINDS), multiple=True, default=_KINDS)
+@click.option(
+    "--concurrency",
+    "concurrencies",
+    type=click.Choice(_CLIENTS),
+    multiple=True,
+    default=_CLIENTS,
+)
+@click.option("--server/--no-server", default=True, help="Measure vLLM's own server too.")
+@click.option("--default-server/--no-default-server", default=True, help="... as it comes, too.")
+def serve(
+    as_json: bool,
+    out: Path | None,
+    rounds: int,
+    engine: str,
+    dtype: str,
+    kinds: tuple[str, ...],
+    concurrencies: tuple[str, ...],
+    server: bool,
+    default_server: bool,
+) -> None:
+    """Measure tokens/s and latencies beside the engine alone and vLLM's own server."""
+    from infra.bench.serve import ServeOptions, bench_serve
+
+    config = with_card(with_model(configuration({"engine": engine, "dtype": dtype})))
+    options = ServeOptions(
+        rounds=rounds,
+        kinds=kinds,
+        concurrencies=tuple(map(int, concurrencies)),
+        server=server and engine == "vllm",
+        default_server=default_server,
+    )
+    _run("serve", lambda around: bench_serve(around, config, options), as_json, out)
 
 
 def _run(name: str, bench: Bench, as_json: bool, out: Path | None) -> None:
