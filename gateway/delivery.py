@@ -6,6 +6,7 @@ leaves, and the cut of one that does not read. Text comes from `schemas/assemble
 """
 
 import asyncio
+import math
 from typing import Final
 
 import msgspec
@@ -122,7 +123,8 @@ class StreamedReply(_Delivery):
         written_s = clock.monotonic_s()
         while True:
             wait_s = max(0.0, written_s + keepalive_s - clock.monotonic_s())
-            chunks = await self._take(round(wait_s * 1000))
+            # Rounded up: a wait of less than half a millisecond must not become a busy loop.
+            chunks = await self._take(math.ceil(wait_s * 1000))
             end = self._reply.end
             payload = self._assemble(chunks, end)
             if not payload and clock.monotonic_s() - written_s >= keepalive_s:
