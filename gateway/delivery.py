@@ -120,20 +120,20 @@ class StreamedReply(_Delivery):
     async def _stream(self, send: Send) -> None:
         keepalive_s = self._deps.keepalive_ms / 1000
         clock = self._deps.clock
-        written_s = clock.monotonic_s()
+        quiet_until_s = clock.monotonic_s() + keepalive_s
         while True:
-            wait_s = max(0.0, written_s + keepalive_s - clock.monotonic_s())
+            wait_s = max(0.0, quiet_until_s - clock.monotonic_s())
             # Rounded up: a wait of less than half a millisecond must not become a busy loop.
             chunks = await self._take(math.ceil(wait_s * 1000))
             end = self._reply.end
             payload = self._assemble(chunks, end)
-            if not payload and clock.monotonic_s() - written_s >= keepalive_s:
+            if not payload and clock.monotonic_s() >= quiet_until_s:
                 payload = self._assembler.keepalive()
             if payload:
                 await self._start(send)
                 done = end is not None and end.terminal is not None
                 await self._write(send, payload, more=not done)
-                written_s = clock.monotonic_s()
+                quiet_until_s = clock.monotonic_s() + keepalive_s
             if end is not None:
                 if end.terminal is None:
                     raise broken_by(end)
