@@ -29,7 +29,7 @@ SOAK = os.environ.get("MILLSTREAM_SOAK") == "1"
 DEADLINE_S = 20.0
 """Deadline of every request to these platforms."""
 STOP_WITHIN_S = 60.0
-_PAUSE_S = 0.1
+_PAUSE_S = 0.05
 _ANY_PORTS = ("--port", "0", "--kafka-port", "0", "--clickhouse-port", "0")
 
 
