@@ -1,0 +1,276 @@
+"""The checkers: every invariant of this scope, watched while a run goes on and weighed at its end.
+
+Owns the judge and the moments at which views are compared with it. The invariants' numbers stand
+in each message. Hooks are called synchronously: at each append, step, commit and tick.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from engine_workers.engine.port import StepOutput
+from engine_workers.job import Phase
+from infra.memory.wakeup import Wakeup
+from infra.ports import LogRecord, TopicPartition
+from schemas import limits
+from schemas.codec import decode, encode
+from schemas.replies import ReplyRecord, Start, fact_of
+from schemas.requests import RequestAccepted
+from schemas.topics import REPLIES, USAGE, requests_topic, workers_group
+from schemas.usage import UsageRecorded
+from tests.sim.gateways import SimGateway
+from tests.sim.judge import Judge, Judged
+from tests.sim.platform import POOL, Platform
+from tests.sim.views import wrong_fold, wrong_tailed, wrong_token
+from tests.sim.workers import SimWorker
+
+HEALTHY_S = 1.0
+"""A close that all can read stops every engine within this (I14)."""
+
+
+class _Ear(Wakeup):
+    """Hears each append to one partition at once."""
+
+    __slots__ = ("_checks", "_next_offset", "_place")
+
+    def __init__(self, checks: "Checks", place: TopicPartition) -> None:
+        super().__init__()
+        self._checks, self._place, self._next_offset = checks, place, 0
+
+    def wake(self) -> None:
+        """Take what was appended."""
+        log = self._checks.platform.broker.partition(self._place)
+        for record in log.read(self._next_offset, 1 << 30):
+            self._next_offset = record.offset + 1
+            self._checks.on_append(record)
+
+
+class WatchedCommits(dict[TopicPartition, int]):
+    """A group's commits, judged before they are taken."""
+
+    def __init__(self, checks: "Checks") -> None:
+        super().__init__()
+        self._checks = checks
+
+    def update(self, offsets: Mapping[TopicPartition, int]) -> None:  # type: ignore[override]
+        """Judge, then take."""
+        self._checks.on_commit(self, offsets)
+        super().update(offsets)
+
+
+class Checks:
+    """All checkers of one run."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self.judge = Judge()
+        self.workers: dict[str, SimWorker] = {}
+        self.gateways: dict[str, SimGateway] = {}
+        self._checked_tokens: dict[str, int] = {}
+        self.faulty_until_s = 0.0
+        """Until then an engine may not have heard of a close."""
+
+    def listen(self) -> None:
+        """Hear every append from now on, and see every commit."""
+        broker = self.platform.broker
+        for name in (requests_topic(POOL), REPLIES, USAGE):
+            for log in broker.topic(name).partitions:
+                log.watch(_Ear(self, log.place))
+        for group in (workers_group(POOL), "metering"):
+            broker.group_reader(group)
+            broker.groups[group].commits = WatchedCommits(self)
+
+    def fail(self, invariant: str, about: str, text: str) -> None:
+        """End the run with what was violated, and the event list of the request concerned."""
+        lines = "\n".join(self.platform.events.tail(about or None))
+        self.platform.fail(f"{invariant}: {about} {text}\n{lines}")
+
+    # --- at each append
+
+    def on_append(self, record: LogRecord) -> None:
+        """Judge one record that has just landed."""
+        if record.topic == REPLIES:
+            self._on_replies(record)
+        elif record.topic == USAGE:
+            self._on_usage(record)
+        else:
+            self._on_request(record)
+
+    def _on_replies(self, record: LogRecord) -> None:
+        facts = decode(record.value, ReplyRecord)
+        now_s = self.platform.now_s()
+        for reply in self.judge.take_replies(record, facts, now_s):
+            self.platform.events.note(
+                now_s,
+                f"replies {record.partition}@{record.offset} {reply.request_id} {_shown(facts, reply)}",
+            )
+            self._check_tokens(reply)
+        for entry in facts.entries:
+            fact = fact_of(entry)
+            if isinstance(fact, Start):
+                whose = (fact.worker, fact.request_id)
+                if fact.attempt in self.judge.starts:
+                    self.fail("I5", fact.request_id, f"attempt {fact.attempt} started twice")
+                self.judge.starts[fact.attempt] = whose
+
+    def _check_tokens(self, reply: Judged) -> None:
+        landed = self.judge.requests.get(reply.request_id)
+        checked = self._checked_tokens.get(reply.request_id, 0)
+        if landed is None or checked == len(reply.tokens):
+            return
+        wrong = wrong_token(self.platform.script, reply, landed.request, checked)
+        if wrong is not None:
+            self.fail("I3", reply.request_id, wrong)
+        self._checked_tokens[reply.request_id] = len(reply.tokens)
+        if landed.first_append_ms > landed.request.admit_by_ms:
+            self.fail("I9", reply.request_id, "landed late and has accepted tokens all the same")
+
+    def _on_request(self, record: LogRecord) -> None:
+        request = decode(record.value, RequestAccepted)
+        landed = self.judge.take_request(record, request)
+        self.platform.events.note(
+            self.platform.now_s(),
+            f"request {record.partition}@{record.offset} {request.request_id}",
+        )
+        if landed.request.locator != request.locator or landed.request.lane != request.lane:
+            self.fail("I11", request.request_id, "copies carry different locators")
+        reply = self.judge.replies.get(request.request_id)
+        if reply is not None and request.locator.floor > reply.first_offset:
+            self.fail("I11", request.request_id, "its floor lies above its first reply record")
+
+    def _on_usage(self, record: LogRecord) -> None:
+        usage = decode(record.value, UsageRecorded)
+        name = usage.request_id
+        copies = self.judge.usage.setdefault(name, [])
+        copies.append(record)
+        self.platform.events.note(self.platform.now_s(), f"usage {record.offset} {name}")
+        reply = self.judge.replies.get(name)
+        if reply is None or not reply.ended:
+            self.fail("I6", name, "has usage without an end")
+        elif record.value != encode(reply.usage()):
+            self.fail("I6", name, f"usage is {usage}, by the log {reply.usage()}")
+        elif record.value != copies[0].value:
+            self.fail("I6", name, "two usage events differ")
+
+    # --- at each commit
+
+    def on_commit(
+        self, before: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Judge a commit that a group's coordinator is about to take (I8, I16)."""
+        for place, next_offset in offsets.items():
+            log = self.platform.broker.partition(place)
+            first = before.get(place, 0)
+            for record in log.read(first, max(0, next_offset - first)):
+                if place.topic == USAGE:
+                    self._check_stored(record)
+                else:
+                    self._check_finished(record)
+
+    def _check_finished(self, record: LogRecord) -> None:
+        name = decode(record.value, RequestAccepted).request_id
+        reply = self.judge.replies.get(name)
+        if reply is None or not reply.ended:
+            self.fail("I8", name, f"offset {record.offset} was committed before its end")
+        elif name not in self.judge.usage:
+            self.fail("I8", name, f"offset {record.offset} was committed before its usage")
+
+    def _check_stored(self, record: LogRecord) -> None:
+        name = decode(record.value, UsageRecorded).request_id
+        if not _holds(self.platform, name):
+            self.fail("I16", name, "its usage was committed before it was stored")
+
+    # --- at each engine step
+
+    def on_step(self, worker: SimWorker, outputs: Sequence[StepOutput]) -> None:
+        """Judge what an engine worked on in a turn that took all commands first (I14)."""
+        for output in outputs:
+            job = worker.worker.jobs._by_run.get(output.run_id)
+            if job is None:
+                self.fail("I14", "", f"{worker.name} steps run {output.run_id} of no job")
+                return
+            reply = self.judge.replies.get(job.request.request_id)
+            if reply is None or not reply.ended:
+                continue
+            place = TopicPartition(REPLIES, reply.partition)
+            if reply.at(worker.tail_reader.position(place)).ended:
+                self.fail("I14", reply.request_id, f"{worker.name} steps it after reading its end")
+            now_s = self.platform.now_s()
+            if now_s - max(reply.ended_s, self.faulty_until_s) > HEALTHY_S:
+                self.fail("I14", reply.request_id, f"{worker.name} steps it long after its end")
+
+    # --- from time to time
+
+    def on_tick(self) -> None:
+        """Compare all views of all living processes with the log, and all queues with their
+        bounds."""
+        for worker in self.workers.values():
+            self._check_worker(worker)
+        for gateway in self.gateways.values():
+            self._check_gateway(gateway)
+
+    def _check_worker(self, worker: SimWorker) -> None:
+        tail, jobs = worker.worker._tail, worker.worker.jobs._jobs
+        if not tail._start:
+            return  # it has not begun to tail
+        for job in jobs.values():
+            name = job.request.request_id
+            tailed = tail._replies.get(name)
+            if job.phase is Phase.SCANNING or (tailed is None and job.phase is Phase.METERING):
+                continue  # an ended reply may be forgotten already
+            if tailed is None:
+                self.fail("I1", name, f"{worker.name} has forgotten a reply in flight")
+                return
+            position = worker.tail_reader.position(TopicPartition(REPLIES, tailed.partition))
+            wrong = wrong_tailed(
+                tailed, self.judge.replies.get(name), max(position, tailed.next_offset)
+            )
+            if wrong is not None:
+                self.fail("I1", name, f"{worker.name} in phase {job.phase.name} believes: {wrong}")
+        self._check_worker_bounds(worker, len(jobs))
+
+    def _check_worker_bounds(self, worker: SimWorker, jobs: int) -> None:
+        if jobs > limits.WORKER_INFLIGHT_MAX + limits.LANES:
+            self.fail("I17", "", f"{worker.name} has {jobs} jobs in flight")
+        if worker.pump._credits < 0 or worker.pump._credits > limits.ENGINE_STEP_CREDITS:
+            self.fail("I17", "", f"{worker.name} has {worker.pump._credits} credits")
+        for lane, progress in worker.worker._lanes._progress.items():
+            if progress.span > limits.LANE_UNFINISHED_SPAN_MAX + limits.WORKER_INFLIGHT_MAX:
+                self.fail("I17", "", f"{worker.name} lane {lane}: span {progress.span}")
+
+    def _check_gateway(self, gateway: SimGateway) -> None:
+        if not gateway.reader.started:
+            return
+        for followed in gateway.reader.followed():
+            name = followed.request.request_id
+            wrong = wrong_fold(
+                followed.fold, self.judge.replies.get(name), gateway.reader.next_offset
+            )
+            if wrong is not None:
+                self.fail("I1", name, f"{gateway.name} believes: {wrong}")
+            if len(followed.mailbox._entries) > limits.MAILBOX_ENTRIES_MAX:
+                self.fail("I17", name, f"its mailbox holds {len(followed.mailbox._entries)}")
+        if gateway.rereadings._open_count > limits.REREADS_MAX:
+            self.fail("I17", "", f"{gateway.name} has {gateway.rereadings._open_count} re-readings")
+
+
+def _shown(facts: ReplyRecord, reply: Judged) -> str:
+    """Return what a record says of one reply, in few words."""
+    words = []
+    for entry in facts.entries:
+        fact = fact_of(entry)
+        if fact.request_id != reply.request_id:
+            continue
+        if entry.start is not None:
+            words.append(f"start {entry.start.attempt[:4]} by {entry.start.worker[:13]}")
+        elif entry.closed is not None:
+            words.append(f"closed {entry.closed.reason.value} by {entry.closed.by[:14]}")
+        elif entry.delta is not None:
+            end = " terminal" if entry.delta.terminal else ""
+            ids = entry.delta.token_ids
+            words.append(f"delta {entry.delta.attempt[:4]} {entry.delta.first_index}+{len(ids)}{end}")
+    return f"{', '.join(words)} -> {len(reply.tokens)}{' ended' if reply.ended else ''}"
+
+
+
+
+def _holds(platform: Platform, request_id: str) -> bool:
+    return any(row.usage.request_id == request_id for row in platform.store._rows)

@@ -1,0 +1,111 @@
+"""What goes wrong and when: fates of sends, polls, commits and inserts, drawn from the seed.
+
+Owns chances and sizes of faults; the memory log carries them out. Crashes, pauses and clients'
+manners are drawn by `chaos.py`.
+"""
+
+import random
+from collections.abc import Callable
+
+from infra.memory import CommitFate, InsertFault, PollFate, SendFate
+from infra.memory.faults import DELIVER, POLL, TAKE
+from infra.ports import TopicPartition
+from tests.sim.options import SEND_FAULTS, Options
+
+SEND_BOUND_MS = 1_500
+"""How long a send may take here; ten seconds in the product."""
+SESSION_MS = 2_000
+
+_SEND_CHANCE = {"requests": 0.05, "replies": 0.015, "closes": 0.12, "usage": 0.06, "status": 0.02}
+_DELAY_CHANCE = {"requests": 0.3, "replies": 0.15, "closes": 0.3, "usage": 0.15, "status": 0.05}
+
+
+class SeededFaults:
+    """Implements `infra.memory.FaultPlan`, and draws the faults of the usage store."""
+
+    def __init__(self, options: Options, now_s: Callable[[], float]) -> None:
+        self._random = random.Random(f"faults/{options.seed}")
+        self._options = options
+        self._now_s = now_s
+        self.active = True
+        self.quiet_from_s = 0.0
+        """When the last consequence of a fault that was drawn so far is over."""
+        self.on_send: Callable[[str, TopicPartition], None] = lambda writer, place: None
+        self._kinds = tuple(kind for kind in SEND_FAULTS if options.has(f"send-{kind}"))
+
+    def send(self, writer: str, place: TopicPartition, value: bytes) -> SendFate:
+        """Decide on one record."""
+        if not self.active:
+            return DELIVER
+        self.on_send(writer, place)
+        purpose = writer.rpartition(":")[2]
+        for kind in self._kinds:
+            table = _DELAY_CHANCE if kind == "delay" else _SEND_CHANCE
+            if self._random.random() < table.get(purpose, 0.0) * self._options.intensity:
+                return self._fate(kind)
+        return DELIVER
+
+    def poll(self, reader: str, group: str | None) -> PollFate:
+        """Decide on one poll."""
+        if not self.active:
+            return POLL
+        draw, has = self._random.random(), self._options.has
+        chance = 0.02 * self._options.intensity
+        if group is None:
+            if has("tail-stall") and draw < chance:
+                return PollFate(stall_ms=self._stall_ms())
+            return POLL
+        if has("poll-stall") and draw < chance:
+            return PollFate(stall_ms=self._stall_ms())
+        if has("poll-rebalance") and chance <= draw < 2 * chance:
+            return PollFate(rebalances=self._random.choice((1, 1, 2)), scatter=draw < 1.5 * chance)
+        return POLL
+
+    def commit(self, reader: str, group: str) -> CommitFate:
+        """Decide on one commit."""
+        if not self.active:
+            return TAKE
+        for kind in ("stale", "lose", "ack_lost"):
+            if self._options.has(f"commit-{kind}") and self._strikes(0.06):
+                return CommitFate(kind=kind)
+        if self._options.has("commit-stall") and self._strikes(0.06):
+            return CommitFate(stall_ms=self._stall_ms())
+        return TAKE
+
+    def insert(self) -> InsertFault:
+        """Decide on one insert into the usage store."""
+        delay_s, fails = 0.0, False
+        if self.active and self._options.has("store-slow") and self._strikes(0.3):
+            delay_s = self._random.choice((0.1, 1.0, 3.0))
+        if self.active and self._options.has("store-unknown") and self._strikes(0.3):
+            fails = True
+        self._note(delay_s)
+        return InsertFault(delay_s=delay_s, fails=fails, stored=self._random.random() < 0.5 or not fails)
+
+    def _strikes(self, chance: float) -> bool:
+        return self._random.random() < chance * self._options.intensity
+
+    def _stall_ms(self) -> int:
+        stall_ms = self._random.choice((20, 200, 1_000, 3_000))
+        self._note(stall_ms / 1_000)
+        return stall_ms
+
+    def _fate(self, kind: str) -> SendFate:
+        choice = self._random.choice
+        if kind == "delay":
+            land_ms, ack_ms = choice((1, 5, 30, 300, 2_000)), choice((0, 0, 5, 300, 2_000))
+            self._note((land_ms + ack_ms) / 1_000)
+            return SendFate(land_ms=land_ms, ack_ms=ack_ms)
+        late_ms = choice((1, 50, 500, 3_000, 6_000))
+        self._note((SEND_BOUND_MS + late_ms) / 1_000)
+        land_ms = choice((0, 0, 20, 400))
+        if kind == "lose":
+            return SendFate(kind="lose")
+        if kind == "ack_lost":
+            return SendFate(kind="ack_lost", land_ms=land_ms)
+        if kind == "late":
+            return SendFate(kind="late", late_ms=late_ms)
+        return SendFate(kind="duplicate", late_ms=late_ms, land_ms=land_ms)
+
+    def _note(self, lasts_s: float) -> None:
+        self.quiet_from_s = max(self.quiet_from_s, self._now_s() + lasts_s)

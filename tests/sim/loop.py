@@ -1,0 +1,209 @@
+"""The simulator's event loop: virtual time, no threads, and a seeded order of what is ready.
+
+Owns time, order and the notion of a process: everything that runs carries the process that it
+belongs to in its context, so that a process can be paused or killed between any two awaits. A run
+depends on nothing but its seed, also in another interpreter with another hash seed.
+"""
+
+import asyncio
+import heapq
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context, ContextVar
+from typing import Any
+
+STEPS_MAX = 3_000_000
+"""A run that takes more steps than this never ends by itself."""
+
+NETWORK = "infra.memory"
+"""Callbacks of the memory log are the network's and the broker's: they outlive any process."""
+
+
+class Violation(AssertionError):
+    """Something happened that must never happen."""
+
+
+class Process:
+    """What runs as one operating-system process: its tasks, and whether it lives or stands."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        self.paused = False
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task that hashes by its number, so that sets of tasks iterate alike in every run."""
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        *,
+        loop: "SimLoop",
+        context: Context | None = None,
+    ) -> None:
+        loop.tasks_made += 1
+        self._number = loop.tasks_made
+        super().__init__(coroutine, loop=loop, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimLoop(asyncio.base_events.BaseEventLoop):
+    """Runs ready handles one by one, in an order drawn from the seed; jumps over idle time."""
+
+    def __init__(self, seed: int, *, shuffled: bool) -> None:
+        super().__init__()
+        self._random = random.Random(seed)
+        self._shuffled = shuffled
+        self._now_s = 0.0
+        self._clock_resolution = 1e-9
+        self._ready: list[asyncio.Handle] = []
+        self._parked: list[asyncio.Handle] = []
+        self._pauses = 0
+        self.tasks_made = 0
+        self.steps = 0
+        self.violation: BaseException | None = None
+        self.set_task_factory(_make_task)  # type: ignore[arg-type]  # typeshed wants a Future
+        self.set_exception_handler(_report)
+
+    def time(self) -> float:
+        """Return virtual seconds since the run began."""
+        return self._now_s
+
+    def run(self, main: Coroutine[Any, Any, None]) -> None:
+        """Run to the end. Raises the first violation, or whatever ended `main`."""
+        try:
+            self.run_until_complete(main)
+        except RuntimeError:
+            if self.violation is None:
+                raise
+        if self.violation is not None:
+            raise self.violation
+
+    def violate(self, violation: BaseException) -> None:
+        """Stop the run; the first violation is the one that counts."""
+        if self.violation is None:
+            self.violation = violation
+        self.stop()
+
+    def spawn(self, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start a task of a process."""
+        context = Context()
+        context.run(CURRENT.set, process)
+        return self.create_task(work, context=context)
+
+    def pause(self, process: Process) -> None:
+        """Stop a process where it stands, as SIGSTOP does; the network goes on."""
+        if not process.paused:
+            process.paused = True
+            self._pauses += 1
+
+    def resume(self, process: Process) -> None:
+        """Let a paused process go on: all its timers that are due are late now."""
+        if process.paused:
+            process.paused = False
+            self._pauses -= 1
+            self._ready.extend(self._parked)
+            self._parked.clear()
+
+    def kill(self, process: Process) -> None:
+        """End a process where it stands; its connections are the caller's to break."""
+        process.dead = True
+        self.resume(process)
+        for task in list(process.tasks):
+            task.cancel()
+
+    def after_steps(self, count: int, call: Callable[[], None]) -> None:
+        """Call after `count` more steps of the loop, that is between two awaits of somebody."""
+        context = Context()
+        if count <= 0:
+            self.call_soon(call, context=context)
+        else:
+            self.call_soon(self.after_steps, count - 1, call, context=context)
+
+    def _run_once(self) -> None:
+        ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]  # of the base
+        draw = self._random.random
+        while not self._stopping:  # type: ignore[attr-defined]  # of the base
+            if not ready:
+                self._jump(timers)
+            while timers and timers[0]._when <= self._now_s:
+                handle = heapq.heappop(timers)
+                handle._scheduled = False
+                ready.append(handle)
+            if not ready:
+                continue
+            index = int(draw() * len(ready)) if self._shuffled else 0
+            if index:
+                ready[0], ready[index] = ready[index], ready[0]
+            handle = ready.pop(0)
+            if handle._cancelled:
+                continue
+            if self._pauses and self._is_paused(handle):
+                self._parked.append(handle)
+                continue
+            self.steps += 1
+            if self.steps > STEPS_MAX:
+                self.violate(Violation(f"no end after {STEPS_MAX} steps"))
+            handle._run()
+
+    def _jump(self, timers: list[asyncio.TimerHandle]) -> None:
+        while timers and timers[0]._cancelled:  # type: ignore[attr-defined]  # of the base
+            heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined]  # of the base
+        if not timers:
+            raise Violation("deadlock: nothing is ready and no timer is set")
+        self._now_s = max(self._now_s, timers[0].when())
+
+    def _is_paused(self, handle: asyncio.Handle) -> bool:
+        process = handle._context.get(CURRENT)  # type: ignore[attr-defined]  # of the base
+        if process is None or not process.paused:
+            return False
+        module = getattr(handle._callback, "__module__", None)  # type: ignore[attr-defined]
+        return not (isinstance(module, str) and module.startswith(NETWORK))
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are dropped when their time comes."""
+
+    def _process_events(self, event_list: Iterable[Any]) -> None:
+        """There are no events but timers."""
+
+    def _write_to_self(self) -> None:
+        """There is no other thread to be woken from."""
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        """Refuse: there are no threads in a simulation."""
+        raise Violation("a thread in the simulation")
+
+
+def _make_task(
+    loop: SimLoop, coroutine: Coroutine[Any, Any, Any], context: Context | None = None
+) -> SimTask:
+    task = SimTask(coroutine, loop=loop, context=context)
+    process = context.get(CURRENT) if context is not None else CURRENT.get()
+    if process is not None:
+        process.tasks[task] = None
+        task.add_done_callback(process.tasks.pop)
+        if process.dead:
+            task.cancel()
+    return task
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Take what asyncio would only log: an error that nobody waited for is a violation here."""
+    assert isinstance(loop, SimLoop), "the handler of this loop alone"
+    error = context.get("exception")
+    if isinstance(error, Violation):
+        loop.violate(error)
+    elif error is not None:
+        violation = Violation(f"{context['message']}: {error!r}")
+        violation.__cause__ = error
+        loop.violate(violation)

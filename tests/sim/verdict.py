@@ -1,0 +1,128 @@
+"""The checks at the end of a run, when everything has healed: nothing missing, nothing extra."""
+
+import random
+from copy import deepcopy
+
+from infra.ports import TopicPartition, UsageRow
+from schemas import limits
+from schemas.codec import decode
+from schemas.fold import ReplyFold
+from schemas.replies import ReplyRecord, fact_of
+from schemas.topics import REPLIES, USAGE, requests_topic, workers_group
+from schemas.usage import UsageRecorded, usage_of
+from streams.metering.sink import GROUP
+from tests.sim.checks import Checks
+from tests.sim.clients import Client
+from tests.sim.platform import POOL
+from tests.sim.views import wrong_answer, wrong_fold
+
+STARTS_FREE = 2
+
+
+def unsettled(checks: Checks, clients: list[Client]) -> str | None:
+    """Return what is still to come before the platform is at rest, or None (I12)."""
+    judge, broker = checks.judge, checks.platform.broker
+    for client in clients:
+        if client.answer is None:
+            return f"client {client.request_id} has no answer"
+    for name in judge.requests:
+        reply = judge.replies.get(name)
+        if reply is None or not reply.ended:
+            return f"request {name} has not ended"
+        if name not in judge.usage:
+            return f"request {name} has no usage"
+    for group, topic in ((workers_group(POOL), requests_topic(POOL)), (GROUP, USAGE)):
+        for log in broker.topic(topic).partitions:
+            end = log.bounds().end
+            if end and broker.groups[group].commits.get(log.place, 0) != end:
+                return f"group {group} has not committed past {log.place} {end}"
+    return None
+
+
+async def judge_the_end(checks: Checks, clients: list[Client], faults: int) -> None:
+    """Weigh a run that has settled. Raises Violation."""
+    _check_ids(checks)
+    _check_starts(checks, faults)
+    _check_folds(checks)
+    for client in clients:
+        wrong = wrong_answer(client, checks.judge.replies.get(client.request_id))
+        if wrong is not None:
+            checks.fail("I15", client.request_id, wrong)
+        if client.answer == "refused" and client.request_id in checks.judge.requests:
+            checks.fail("I17", client.request_id, "was refused and yet landed")
+    await _check_store(checks)
+
+
+def _check_ids(checks: Checks) -> None:
+    judge = checks.judge
+    for name in judge.usage.keys() - judge.requests.keys():
+        reply = judge.replies[name]
+        if reply.close is None or reply.starts:
+            checks.fail("I7", name, "has usage, its record never landed")
+    for name, landed in judge.requests.items():
+        reply = judge.replies[name]
+        if landed.request.locator.floor > reply.first_offset:
+            checks.fail("I11", name, "its floor lies above its first reply record")
+        if landed.request.locator.partition != reply.partition:
+            checks.fail("I11", name, "its reply lies in another partition")
+
+
+def _check_starts(checks: Checks, faults: int) -> None:
+    for name, reply in checks.judge.replies.items():
+        if reply.starts > STARTS_FREE + 2 * faults:
+            checks.fail("I13", name, f"saw {reply.starts} starts at {faults} faults")
+
+
+def _check_folds(checks: Checks) -> None:
+    """Fold each reply as the product does: from its floor, and again from a saved state (I1)."""
+    rng = random.Random(f"folds/{checks.platform.options.seed}")
+    records = {
+        partition: checks.platform.broker.partition(TopicPartition(REPLIES, partition)).read(
+            0, 1 << 30
+        )
+        for partition in range(limits.REPLY_PARTITIONS)
+    }
+    facts: dict[str, list[tuple[int, int, int]]] = {}
+    decoded = {}
+    for partition, log in records.items():
+        for record in log:
+            entries = decoded[partition, record.offset] = decode(record.value, ReplyRecord).entries
+            for index, entry in enumerate(entries):
+                facts.setdefault(fact_of(entry).request_id, []).append(
+                    (partition, record.offset, index)
+                )
+    for name, places in facts.items():
+        fold, saved_at = ReplyFold(), rng.randrange(len(places))
+        for number, (partition, offset, index) in enumerate(places):
+            if number == saved_at:
+                fold = deepcopy(fold)
+            record = records[partition][offset]
+            fold.apply(fact_of(decoded[partition, offset][index]), record.append_time_ms)
+        reply = checks.judge.replies[name]
+        wrong = wrong_fold(fold, reply, 1 << 60)
+        if wrong is not None:
+            checks.fail("I1", name, f"a reader from its floor believes: {wrong}")
+        if reply.ended and usage_of(name, fold) != reply.usage():
+            checks.fail("I6", name, "a reader from its floor makes another usage")
+
+
+async def _check_store(checks: Checks) -> None:
+    """Compare store, usage topic and recomputation (I16)."""
+    store, judge = checks.platform.store, checks.judge
+    rows = await store.rows()
+    by_id: dict[str, UsageRow] = {}
+    for row in rows:
+        name = row.usage.request_id
+        if name in by_id:
+            checks.fail("I16", name, "is billed twice by the store")
+        by_id[name] = row
+        if name not in judge.usage:
+            checks.fail("I16", name, "is in the store, not on the usage topic")
+        if row.usage != judge.replies[name].usage():
+            checks.fail("I16", name, f"the store says {row.usage}")
+        if row.usage != decode(judge.usage[name][0].value, UsageRecorded):
+            checks.fail("I16", name, "the store differs from the usage topic")
+    for name in judge.usage.keys() - by_id.keys():
+        checks.fail("I16", name, "its usage never reached the store")
+    if await store.disputed():
+        checks.fail("I16", "", f"copies differ: {await store.disputed()}")

@@ -1,0 +1,91 @@
+"""Checks of what processes believe against what the log says: folds, jobs, clients' text.
+
+Pure comparisons; `checks.py` says when. Each returns what is wrong, or None.
+"""
+
+import json
+
+from engine_workers.engine.script import (
+    Script,
+    expected_token,
+    prefix_hash,
+    run_salt,
+)
+from engine_workers.tail import TailedReply
+from schemas.assembler import Assembler
+from schemas.fold import ReplyFold
+from schemas.requests import RequestAccepted
+from tests.assembler_cases import ByteDecoder
+from tests.sim.clients import REPLY_ID, Client, numbered
+from tests.sim.judge import NOTHING, Judged
+
+
+def wrong_fold(fold: ReplyFold, reply: Judged | None, next_offset: int) -> str | None:
+    """Compare a fold that is complete up to `next_offset` with the log (I1)."""
+    truth = reply.at(next_offset) if reply is not None else NOTHING
+    ended = fold.end is not None
+    if ended != truth.ended:
+        return f"ended is {ended}, by the log {truth.ended}"
+    if (fold.attempt, fold.starts) != (truth.attempt, truth.starts):
+        return (
+            f"attempt {fold.attempt} ({fold.starts}), "
+            f"by the log {truth.attempt} ({truth.starts})"
+        )
+    held = fold.accepted.get((0, 0), [])
+    if reply is not None and held != reply.tokens[: truth.accepted]:
+        return f"tokens {held}, by the log {reply.tokens[: truth.accepted]}"
+    if reply is None and held:
+        return f"tokens {held}, by the log none"
+    return None
+
+
+def wrong_tailed(tailed: TailedReply, reply: Judged | None, next_offset: int) -> str | None:
+    """Compare a worker's complete view of a reply with the log (I1, I6)."""
+    if tailed.usage is None:
+        return wrong_fold(tailed.fold, reply, next_offset)
+    if reply is None or not reply.at(next_offset).ended:
+        return "ended, by the log not"
+    if tailed.usage != reply.usage():
+        return f"usage {tailed.usage}, by the log {reply.usage()}"
+    return None
+
+
+def wrong_token(script: Script, reply: Judged, request: RequestAccepted, checked: int) -> str | None:
+    """Recompute accepted tokens from `checked` on, each on the accepted ones before it (I3)."""
+    prefix = prefix_hash(reply.tokens[:checked], prefix_hash(request.prompt_token_ids))
+    sampling = request.sampling
+    for index in range(checked, len(reply.tokens)):
+        token, maker = reply.tokens[index], reply.makers[index]
+        may_end = not sampling.ignore_eos and index >= sampling.min_tokens
+        salt = run_salt(script, request.seed, maker)
+        expected = expected_token(script, salt, prefix, may_end=may_end)
+        if token != expected:
+            return f"token {index} of attempt {maker} is {token}, on its prefix it is {expected}"
+        prefix = prefix_hash((token,), prefix)
+    return None
+
+
+def wrong_answer(client: Client, reply: Judged | None) -> str | None:
+    """Compare all that a client was sent with the assembler's output of what was accepted (I15)."""
+    if client.request is None:
+        return "was sent a body without a request" if client.body else None
+    assembler = Assembler(client.request.header, REPLY_ID, ByteDecoder)
+    tokens = reply.tokens if reply is not None else []
+    terminal = reply.terminal.terminal if reply is not None and reply.terminal else None
+    expected = [event.payload for event in assembler.opening()]
+    for token in tokens:
+        expected.extend(event.payload for event in assembler.feed(0, (token,)))
+    if terminal is not None:
+        expected.extend(event.payload for event in assembler.finish(terminal.stops))
+    if client.answer == "complete" and terminal is None:
+        return "got a clean end, the log has no terminal"
+    if client.canonical.stream:
+        sent = numbered(client.body)
+        if sent != expected[: len(sent)]:
+            return f"was sent {sent}, expected {expected}"
+        if client.answer == "complete" and len(sent) != len(expected):
+            return f"got {len(sent)} events of {len(expected)}"
+        return None
+    if client.answer == "complete" and json.loads(b"".join(client.body)) != assembler.body():
+        return f"got {client.body}, expected {assembler.body()}"
+    return None
