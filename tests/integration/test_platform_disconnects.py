@@ -68,7 +68,7 @@ async def _leave(platform: Platform, dialect: str, moment: str, user: str) -> tu
         async with client.stream("POST", PATHS[dialect], json=body, headers=headers) as answer:
             async for line in answer.aiter_lines():
                 if '"text_delta"' in line or '"content":' in line:
-                    seen.append(line)  # noqa: PERF401  # a cancelled comprehension keeps nothing
+                    seen.append(line)  # a cancelled comprehension keeps nothing
                     if len(seen) == 5:
                         enough.set()
         raise AssertionError("it ended before its client left")
