@@ -33,6 +33,7 @@ class EngineRequest:
     priority: int = 0
     """Lower runs first among waiting requests."""
     grammar: str | None = None
+    """Text of a JSON schema that the reply follows. Not every engine can do it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +44,14 @@ class StepOutput:
     choice: int
     token_ids: tuple[int, ...]
     cached_tokens: int
-    """Prompt tokens found in the prefix cache, as measured by the engine."""
+    """Prompt tokens found in the prefix cache, as measured by the engine; `emitted` never counts.
+    The same in all outputs of a run."""
     stop: Stop | None = None
-    """Set on the choice's last output."""
+    """Set on the choice's last output, which alone may be without tokens."""
+    refused: str | None = None
+    """Set instead of `stop` where the engine found out only after `start` that it cannot serve the
+    run as asked (its grammar refuses `emitted`): the run has ended, as if `start` had raised
+    EngineRejected with this message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +72,21 @@ class Engine(Protocol):
     def start(self, request: EngineRequest, emitted: Sequence[int]) -> None:
         """Add a run; its tokens come from later steps.
 
-        `emitted` are output tokens accepted from an earlier attempt; the run continues after them
-        as if it had made them itself (an engine that cannot carry a feature over raises
-        EngineRejected).
+        `emitted` are all output tokens accepted so far, in order, from earlier attempts at the same
+        request: prompt, sampling, seed and grammar are the original ones, max_tokens and min_tokens
+        not reduced. The run continues as if it had made these tokens itself: they count as output
+        (penalties, min_tokens, max_tokens, position of the random draws), stop strings match over
+        the seam, a grammar stands behind them. Steps return only what comes after them.
+        Run alone and in float32, tokens and stop are those of an undisturbed run; in bfloat16
+        rounding may differ, since what was decoded is prefilled now.
 
-        Raises: EngineRejected (nothing started), EngineDead.
+        Where `emitted` is a whole reply already (it ends with an end token or completes a stop
+        string, or there are max_tokens of it), the next step returns one output without tokens and
+        with the stop that the undisturbed run had.
+
+        Raises: EngineRejected (nothing started): a value is out of range; `emitted` goes on after
+        its own end, or holds more than max_tokens; or this engine cannot carry what the run needs
+        over (never a silently different reply). EngineDead.
         """
 
     def abort(self, run_id: str) -> None:

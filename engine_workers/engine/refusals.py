@@ -1,8 +1,8 @@
 """What every engine refuses before anything is started, so that all engines refuse alike.
 
-Owns the checks that need no model: features not built yet, ranges, vocabulary, context window.
-Pure; called by each engine's `start`. The gateway has checked the same at its edge: what gets here
-comes from an older or broken writer.
+Owns the checks that need no model: features not built yet, ranges, vocabulary, context window, and
+a continuation where the engine has none. Pure; called by each engine's `start`. The gateway has
+checked the same at its edge: what gets here comes from an older or broken writer.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,21 @@ from schemas.requests import Sampling
 
 
 def refuse_unservable(
-    request: EngineRequest, emitted: Sequence[int], *, vocab_size: int, context_tokens: int
+    request: EngineRequest,
+    emitted: Sequence[int],
+    *,
+    vocab_size: int,
+    context_tokens: int,
+    continues: bool = True,
 ) -> None:
-    """Return where the request can be served as asked. Raises EngineRejected naming the field."""
+    """Return where the request can be served as asked. Raises EngineRejected naming the field.
+
+    Args:
+        continues: Whether this engine can continue a reply that an earlier attempt began.
+    """
     prompt, sampling = request.prompt_token_ids, request.sampling
-    if emitted:
-        raise EngineRejected("emitted: continuing a reply is not supported yet")
     if sampling.choices != 1:
         raise EngineRejected("choices: more than one is not supported yet")
-    if request.grammar is not None:
-        raise EngineRejected("grammar: not supported yet")
     if sampling.logprobs is not None:
         raise EngineRejected("logprobs: not supported yet")
     if not prompt:
@@ -35,6 +40,12 @@ def refuse_unservable(
     if not 0 <= sampling.min_tokens <= sampling.max_tokens:
         raise EngineRejected("min_tokens: must lie between 0 and max_tokens")
     _refuse_ranges(sampling)
+    if emitted and not continues:
+        raise EngineRejected("emitted: this engine cannot continue a reply with its model runner")
+    if len(emitted) > sampling.max_tokens:
+        raise EngineRejected(f"emitted: more than max_tokens, {sampling.max_tokens}")
+    if emitted and (min(emitted) < 0 or max(emitted) >= vocab_size):
+        raise EngineRejected(f"emitted: must lie in 0..{vocab_size - 1}")
 
 
 def _refuse_ranges(sampling: Sampling) -> None:

@@ -1,21 +1,23 @@
 """A deterministic engine without a model, for simulation and for load tests of all the rest.
 
-Owns: when runs are admitted and end, modelled prefill rate, step time, KV blocks and prefix cache.
-Does not own: the tokens themselves (`script`), nor real time. A step's modelled duration is in
-`last_step_s`; a `sleep` given by the caller spends it, the simulator advances its own clock
-instead. Called by `engine_workers.pump`.
+Owns: when runs are admitted, modelled prefill rate, step time and KV blocks. Does not own: the
+tokens themselves (`script`), when they are over (`continuation`), the prefix cache, nor real time.
+A step's modelled duration is in `last_step_s`; a `sleep` given by the caller spends it, the
+simulator advances its own clock instead. Called by `engine_workers.pump`.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from engine_workers.engine.continuation import stop_after, stop_of_emitted
 from engine_workers.engine.port import EngineRejected, EngineRequest, EngineStats, StepOutput
+from engine_workers.engine.prefix_cache import PrefixCache
 from engine_workers.engine.refusals import refuse_unservable
 from engine_workers.engine.script import EMPTY_PREFIX, Script, expected_token, prefix_hash, run_salt
 from engine_workers.engine.stop_strings import StopStrings
 from schemas.assembler import TokenDecoder
-from schemas.replies import Stop, StopReason
+from schemas.replies import Stop
 
 STEP_S_MAX = 0.5
 """Bound of the engine port on one step; prefill is cut into chunks that fit it."""
@@ -67,7 +69,10 @@ class ScriptedEngine:
         self._decode = decode
         self._waiting: dict[str, _Run] = {}
         self._running: dict[str, _Run] = {}
-        self._cached_blocks: dict[int, None] = {}  # by hash of the prefix up to the block's end
+        self._ended: list[StepOutput] = []  # continuations of replies that were whole already
+        self._cache = PrefixCache(
+            block_tokens=self._model.block_tokens, blocks_max=self._model.kv_blocks
+        )
         self._blocks_used = 0
         self._hit_tokens = 0
         self._query_tokens = 0
@@ -81,28 +86,34 @@ class ScriptedEngine:
             vocab_size=self._script.vocab_size,
             context_tokens=self._model.context_tokens,
         )
+        if request.grammar is not None:
+            raise EngineRejected("grammar: a script has none")
         if _blocks_needed(request, self._model) > self._model.kv_blocks:
             raise EngineRejected("max_tokens: with the prompt more than the KV cache holds")
+        assert request.run_id not in self._waiting | self._running, "run ids are never reused"
         sampling = request.sampling
         decoder = self._decode() if sampling.stop and self._decode else None
-        assert request.run_id not in self._waiting | self._running, "run ids are never reused"
-        self._waiting[request.run_id] = _Run(
-            request,
-            run_salt(self._script, request.seed, request.run_id),
-            StopStrings(sampling.stop, decoder, sampling.min_tokens) if decoder else None,
-        )
+        stops = StopStrings(sampling.stop, decoder, sampling.min_tokens) if decoder else None
+        run = _Run(request, emitted, run_salt(self._script, request.seed, request.run_id), stops)
+        stop = stop_of_emitted(emitted, sampling, (self._script.eos_id,), run.match_stop)
+        if stop is None:
+            self._waiting[request.run_id] = run
+        else:
+            self._ended.append(run.output((), stop))
 
     def abort(self, run_id: str) -> None:
         """Drop a run; unknown ids are ignored."""
         self._waiting.pop(run_id, None)
+        self._ended = [output for output in self._ended if output.run_id != run_id]
         if run_id in self._running:
             self._release(run_id)
 
     def step(self) -> list[StepOutput]:
         """Admit, prefill within the step's budget, make one token for each run past its prefill."""
+        ended, self._ended = self._ended, []
         if not (self._waiting or self._running):
             self.last_step_s = 0.0
-            return []
+            return ended
         self._admit()
         prefilled = self._prefill(self._chunk_tokens())
         outputs = [self._decode_one(run) for run in self._running.values() if self._is_due(run)]
@@ -112,11 +123,11 @@ class ScriptedEngine:
         self.last_step_s = self._step_s + prefilled / self._model.prefill_tokens_per_s
         if self._sleep is not None and self.last_step_s > 0:
             self._sleep(self.last_step_s)
-        return outputs
+        return ended + outputs
 
     def has_work(self) -> bool:
         """Tell whether any run is left."""
-        return bool(self._waiting or self._running)
+        return bool(self._waiting or self._running or self._ended)
 
     def stats(self) -> EngineStats:
         """Return current load."""
@@ -132,6 +143,7 @@ class ScriptedEngine:
         """Forget all runs."""
         self._waiting.clear()
         self._running.clear()
+        self._ended.clear()
 
     def _admit(self) -> None:
         """Move waiting runs in, best priority first, each with all the blocks it can ever need."""
@@ -148,21 +160,13 @@ class ScriptedEngine:
             self._look_up(run)
 
     def _look_up(self, run: "_Run") -> None:
-        """Count cached blocks; the last prompt token is always computed, as in vLLM."""
-        prompt, size = run.request.prompt_token_ids, self._model.block_tokens
-        state, cached = EMPTY_PREFIX, 0
-        while cached + size < len(prompt):
-            state = prefix_hash(prompt[cached : cached + size], state)
-            if state not in self._cached_blocks:
-                break
-            cached += size
-        run.cached = cached
-        run.unfilled = len(prompt) - cached
-        self._hit_tokens += cached
-        self._query_tokens += len(prompt)
+        run.cached = self._cache.look_up(run.to_prefill)
+        run.unfilled = len(run.to_prefill) - run.cached
+        self._hit_tokens += run.cached
+        self._query_tokens += len(run.to_prefill)
 
     def _prefill(self, budget: int) -> int:
-        """Spend up to `budget` tokens on unfilled prompts, by admission; return how many."""
+        """Spend up to `budget` tokens on unfilled runs, by admission; return how many."""
         spent = 0
         for run in self._running.values():
             if run.unfilled and spent < budget:
@@ -170,21 +174,8 @@ class ScriptedEngine:
                 run.unfilled -= chunk
                 spent += chunk
                 if not run.unfilled:
-                    self._remember(run)
+                    run.prefix = self._cache.remember(run.to_prefill)
         return spent
-
-    def _remember(self, run: "_Run") -> None:
-        """Put the prompt's full blocks into the prefix cache; set the run's hash."""
-        prompt, size = run.request.prompt_token_ids, self._model.block_tokens
-        state = EMPTY_PREFIX
-        full = len(prompt) - len(prompt) % size
-        for first in range(0, full, size):
-            state = prefix_hash(prompt[first : first + size], state)
-            self._cached_blocks.pop(state, None)  # newest last
-            self._cached_blocks[state] = None
-        while len(self._cached_blocks) > self._model.kv_blocks:
-            del self._cached_blocks[next(iter(self._cached_blocks))]
-        run.prefix = prefix_hash(prompt[full:], state)
 
     def _is_due(self, run: "_Run") -> bool:
         """Tell whether a run makes a token in this step: each one does, of models fast enough."""
@@ -201,13 +192,9 @@ class ScriptedEngine:
         token_id = expected_token(self._script, run.salt, run.prefix, may_end=may_end)
         run.prefix = prefix_hash((token_id,), run.prefix)
         run.made += 1
-        ended = may_end and token_id == self._script.eos_id
-        return StepOutput(
-            run_id=run.request.run_id,
-            choice=0,
-            token_ids=(token_id,),
-            cached_tokens=run.cached,
-            stop=Stop(reason=StopReason.END) if ended else _stop_of(run, token_id),
+        eos_ids = (self._script.eos_id,)
+        return run.output(
+            (token_id,), stop_after(token_id, run.made, sampling, eos_ids, run.match_stop)
         )
 
     def _release(self, run_id: str) -> None:
@@ -223,27 +210,46 @@ class ScriptedEngine:
 class _Run:
     """One run's mutable state."""
 
-    __slots__ = ("cached", "idle_steps", "made", "prefix", "request", "salt", "stops", "unfilled")
+    __slots__ = (
+        "cached",
+        "idle_steps",
+        "made",
+        "prefix",
+        "request",
+        "salt",
+        "stops",
+        "to_prefill",
+        "unfilled",
+    )
 
-    def __init__(self, request: EngineRequest, salt: int, stops: StopStrings | None) -> None:
+    def __init__(
+        self,
+        request: EngineRequest,
+        emitted: Sequence[int],
+        salt: int,
+        stops: StopStrings | None,
+    ) -> None:
         self.request = request
         self.salt = salt
         self.stops = stops
+        self.to_prefill = (*request.prompt_token_ids, *emitted)
         self.prefix = EMPTY_PREFIX
-        self.made = 0
+        self.made = len(emitted)
         self.idle_steps = 0
         self.cached = 0
-        self.unfilled = len(request.prompt_token_ids)
+        self.unfilled = len(self.to_prefill)
 
+    def match_stop(self, token_id: int) -> str | None:
+        return self.stops.match(token_id) if self.stops else None
 
-def _stop_of(run: _Run, token_id: int) -> Stop | None:
-    """Return why a run ends after a token that is not eos; a stop string goes before the length."""
-    matched = run.stops.match(token_id) if run.stops else None
-    if matched is not None:
-        return Stop(reason=StopReason.STOP_SEQUENCE, stop_sequence=matched)
-    if run.made >= run.request.sampling.max_tokens:
-        return Stop(reason=StopReason.LENGTH)
-    return None
+    def output(self, token_ids: tuple[int, ...], stop: Stop | None) -> StepOutput:
+        return StepOutput(
+            run_id=self.request.run_id,
+            choice=0,
+            token_ids=token_ids,
+            cached_tokens=min(self.cached, len(self.request.prompt_token_ids)),
+            stop=stop,
+        )
 
 
 def _blocks_needed(request: EngineRequest, model: Model) -> int:

@@ -1,14 +1,19 @@
 """The engine port on vLLM, for CPU and GPU by the same code.
 
-Owns translation only: an EngineRequest to vLLM's sampling parameters, its outputs to StepOutputs,
-its errors to the port's. Batching, KV cache, prefix cache and sampling are vLLM's. The engine is
-made and stepped in the main thread (another one costs a second OpenMP pool and 30 % of the
-speed); `environment.missing_environment` must be empty by then. Called by `engine_workers.pump`.
+Owns how vLLM is set up and called, and its errors in the port's words. Batching, KV cache, prefix
+cache and sampling are vLLM's. The engine is made and stepped in the main thread (another one costs
+a second OpenMP pool and 30 % of the speed); `environment.missing_environment` must be empty by
+then. Called by `engine_workers.pump`.
+
+A run with `emitted` is a request of vLLM's that carries these tokens as output: to its scheduler
+(`vllm_scheduler`), its worker (`vllm_worker`) and, here, to the detokenizer that finds stop
+strings.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+from engine_workers.engine.continuation import stop_of_emitted
 from engine_workers.engine.environment import VllmSettings
 from engine_workers.engine.port import (
     EngineDead,
@@ -18,10 +23,13 @@ from engine_workers.engine.port import (
     StepOutput,
 )
 from engine_workers.engine.refusals import refuse_unservable
-from schemas.replies import Stop, StopReason
+from engine_workers.engine.tally import Tally
+from engine_workers.engine.vllm_translation import eos_ids_of, sampling_params, step_output
+from schemas.replies import Stop
 from schemas.requests import Sampling
 
 _WARM_UP_ID = "warm-up"
+_SCHEDULER = "engine_workers.engine.vllm_scheduler.ContinuingScheduler"
 
 
 class VllmEngine:
@@ -32,9 +40,15 @@ class VllmEngine:
 
     def __init__(self, settings: VllmSettings) -> None:
         self._settings = settings
-        self._tally = _Tally()
+        self._tally = Tally()
+        self._whole: list[StepOutput] = []  # continuations of replies that were whole already
         try:
             self._engine = _load(settings)
+            self._eos_ids = eos_ids_of(self._engine)
+            # Where they run: the scheduler is ours on the CPU only, workers tell for themselves.
+            self._continues = settings.device == "cpu" and all(
+                self._engine.collective_rpc("continues_runs")
+            )
         except Exception as error:
             raise EngineDead(f"vLLM cannot load {settings.model_path}: {error}") from error
         config = self._engine.vllm_config
@@ -49,22 +63,26 @@ class VllmEngine:
             emitted,
             vocab_size=self._vocab_size,
             context_tokens=self._settings.context_tokens,
+            continues=self._continues,
         )
         try:
-            self._engine.add_request(
+            vllm_id = self._engine.add_request(
                 request.run_id,
                 {"type": "token", "prompt_token_ids": list(request.prompt_token_ids)},
-                _sampling_params(request.sampling, request.seed),
+                sampling_params(request, emitted),
                 priority=request.priority,
             )
         except (ValueError, TypeError) as error:  # vLLM's own checks of parameters
             raise EngineRejected(str(error)) from error
         except Exception as error:
             raise EngineDead(f"vLLM cannot take a request: {error!r}") from error
-        self._tally.started(request)
+        self._tally.started(request, len(emitted))
+        if emitted:
+            self._catch_up(request, vllm_id, emitted)
 
     def abort(self, run_id: str) -> None:
         """Drop a run; unknown ids are ignored. Raises EngineDead."""
+        self._whole = [output for output in self._whole if output.run_id != run_id]
         if not self._tally.knows(run_id):
             return
         try:
@@ -75,30 +93,59 @@ class VllmEngine:
 
     def step(self) -> list[StepOutput]:
         """Run one step of all runs. Raises EngineDead."""
-        if not self._tally.any():
-            return []
-        try:
-            results = self._engine.step()
-        except Exception as error:
-            raise EngineDead(f"a step of vLLM failed: {error!r}") from error
-        outputs = [
-            _step_output(result) for result in results if self._tally.knows(result.request_id)
-        ]
-        for output in outputs:
-            self._tally.made(output)
-        return [output for output in outputs if output.token_ids or output.stop is not None]
+        whole, self._whole = self._whole, []
+        return whole + (self._step() if self._tally.any() else [])
 
     def has_work(self) -> bool:
         """Tell whether any run is left."""
-        return self._tally.any()
+        return self._tally.any() or bool(self._whole)
 
     def stats(self) -> EngineStats:
         """Return current load, by what was started here; shared KV blocks count for each run."""
         return self._tally.stats(self._kv_tokens)
 
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache; for measurements and tests from a cold one, without runs."""
+        self._engine.reset_prefix_cache()
+
     def close(self) -> None:
         """End the engine core and free its memory."""
         self._engine.engine_core.shutdown()
+
+    def _step(self) -> list[StepOutput]:
+        try:
+            results = self._engine.step()
+        except Exception as error:
+            raise EngineDead(f"a step of vLLM failed: {error!r}") from error
+        outputs = []
+        for result in results:
+            if not self._tally.knows(result.request_id):
+                continue
+            output = step_output(result)
+            self._tally.made(output, result.num_cached_tokens or 0)
+            if output.token_ids or output.stop or output.refused:
+                outputs.append(output)
+        return outputs
+
+    def _catch_up(self, request: EngineRequest, vllm_id: str, emitted: Sequence[int]) -> None:
+        """Show the tokens to the run's detokenizer; end the run where they are a whole reply.
+
+        Raises EngineRejected (the run is dropped), EngineDead.
+        """
+        detokenizer = self._engine.output_processor.request_states[vllm_id].detokenizer
+
+        def match_stop(token_id: int) -> str | None:
+            matched: str | None = detokenizer.update([token_id], False)
+            return matched
+
+        try:
+            stop = stop_of_emitted(emitted, request.sampling, self._eos_ids, match_stop)
+        except EngineRejected:
+            self.abort(request.run_id)
+            raise
+        if stop is not None:
+            self.abort(request.run_id)
+            self._whole.append(_nothing_more(request, stop))
 
     def _warm_up(self) -> None:
         """Make a few tokens, so that the first request meets loaded kernels. Raises EngineDead."""
@@ -110,51 +157,7 @@ class VllmEngine:
         )
         while self.has_work():
             self.step()
-        self._tally = _Tally()
-
-
-class _Tally:
-    """Runs that the engine has now, and totals since it was made."""
-
-    def __init__(self) -> None:
-        self._tokens: dict[str, int] = {}  # by run id: prompt and output
-        self._prompts: dict[str, int] = {}  # by run id, until its first output
-        self._hit_tokens = 0
-        self._query_tokens = 0
-
-    def knows(self, run_id: str) -> bool:
-        return run_id in self._tokens
-
-    def any(self) -> bool:
-        return bool(self._tokens)
-
-    def started(self, request: EngineRequest) -> None:
-        self._tokens[request.run_id] = len(request.prompt_token_ids)
-        self._prompts[request.run_id] = len(request.prompt_token_ids)
-
-    def made(self, output: StepOutput) -> None:
-        self._tokens[output.run_id] += len(output.token_ids)
-        prompt_tokens = self._prompts.pop(output.run_id, None)
-        if prompt_tokens is not None:
-            self._query_tokens += prompt_tokens
-            self._hit_tokens += output.cached_tokens
-        if output.stop is not None:
-            self.ended(output.run_id)
-
-    def ended(self, run_id: str) -> None:
-        del self._tokens[run_id]
-        self._prompts.pop(run_id, None)
-
-    def stats(self, kv_tokens: int) -> EngineStats:
-        tokens = self._tokens.copy()  # at once: other threads ask while this one steps
-        filled = sum(count for run_id, count in tokens.items() if run_id not in self._prompts)
-        return EngineStats(
-            running=len(self._tokens) - len(self._prompts),
-            waiting=len(self._prompts),
-            kv_usage=min(1.0, filled / kv_tokens),
-            prefix_cache_hit_tokens=self._hit_tokens,
-            prefix_cache_query_tokens=self._query_tokens,
-        )
+        self._tally = Tally()
 
 
 def _load(settings: VllmSettings) -> Any:
@@ -182,52 +185,15 @@ def _load(settings: VllmSettings) -> Any:
             enforce_eager=on_cpu,  # compiling costs minutes at every start and gains little here
             disable_log_stats=True,
             use_tqdm_on_load=False,
+            # One backend for all: what it cannot do is refused at the start of the run.
+            structured_outputs_config={"backend": "xgrammar"},
             worker_extension_cls="engine_workers.engine.vllm_worker.CountedDrawsExtension",
+            # It is a synchronous one: a GPU would lose the overlap of scheduling and computing.
+            scheduler_cls=_SCHEDULER if on_cpu else None,
             **memory,
         )
     )
 
 
-def _sampling_params(sampling: Sampling, seed: int) -> Any:
-    """Translate; raises ValueError where vLLM refuses a value."""
-    from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
-
-    return SamplingParams(
-        max_tokens=sampling.max_tokens,
-        min_tokens=sampling.min_tokens,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        repetition_penalty=sampling.repetition_penalty,
-        stop=list(sampling.stop),
-        ignore_eos=sampling.ignore_eos,
-        seed=seed % (1 << 63),  # -1 would mean unseeded to vLLM
-        detokenize=bool(sampling.stop),  # text is the readers' business; only stop strings need it
-        output_kind=RequestOutputKind.DELTA,
-    )
-
-
-def _step_output(result: Any) -> StepOutput:
-    choice = result.outputs[0]
-    return StepOutput(
-        run_id=result.request_id,
-        choice=choice.index,
-        token_ids=tuple(choice.token_ids),
-        cached_tokens=result.num_cached_tokens or 0,
-        stop=_stop(choice.finish_reason, choice.stop_reason) if result.finished else None,
-    )
-
-
-def _stop(finish_reason: str | None, stop_reason: int | str | None) -> Stop:
-    """Translate why a run ended. Raises EngineDead where vLLM gave the run up."""
-    if finish_reason == "length":
-        return Stop(reason=StopReason.LENGTH)
-    if finish_reason != "stop":
-        raise EngineDead(f"vLLM gave a run up: {finish_reason}")
-    if isinstance(stop_reason, str):
-        return Stop(reason=StopReason.STOP_SEQUENCE, stop_sequence=stop_reason)
-    return Stop(reason=StopReason.END)
+def _nothing_more(request: EngineRequest, stop: Stop) -> StepOutput:
+    return StepOutput(run_id=request.run_id, choice=0, token_ids=(), cached_tokens=0, stop=stop)

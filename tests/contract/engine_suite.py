@@ -49,11 +49,11 @@ def fresh_prompt(size: int) -> list[int]:
     return [1_000 + (number * 7_919 + index * 31) % 20_000 for index in range(size)]
 
 
-def run_all(engine: Engine, *requests: EngineRequest) -> list[Ran]:
+def run_all(engine: Engine, *requests: EngineRequest, emitted: Sequence[int] = ()) -> list[Ran]:
     """Start all requests, step until all have ended, check each output on the way."""
     results = {each.run_id: Ran() for each in requests}
     for each in requests:
-        engine.start(each, ())
+        engine.start(each, emitted)
     for step_number in range(2_000):
         if not engine.has_work():
             break
@@ -68,6 +68,7 @@ def _collect(outputs: list[StepOutput], results: dict[str, Ran], step_number: in
     for output in outputs:
         ran = results[output.run_id]
         assert ran.stop is None
+        assert output.refused is None
         assert output.choice == 0
         if ran.first_step is None:
             ran.first_step, ran.cached_tokens = step_number, output.cached_tokens
@@ -151,7 +152,7 @@ class EngineSuite:
         sampling = replace(GREEDY, max_tokens=16)
         prompt = fresh_prompt(20)
         (free,) = run_all(engine, request(prompt, sampling))
-        stop, completed_by = _seam(free.token_ids, text_of)
+        stop, completed_by = stop_over_seam(free.token_ids, text_of)
         stopped = replace(sampling, stop=("never to be found", stop))
         (ran,) = run_all(engine, request(prompt, stopped))
         assert ran.stop == Stop(reason=StopReason.STOP_SEQUENCE, stop_sequence=stop)
@@ -164,7 +165,7 @@ class EngineSuite:
         sampling = replace(GREEDY, max_tokens=16)
         prompt = fresh_prompt(20)
         (free,) = run_all(engine, request(prompt, sampling))
-        stop, completed_by = _seam(free.token_ids, text_of)
+        stop, completed_by = stop_over_seam(free.token_ids, text_of)
         held = replace(sampling, stop=(stop,), min_tokens=completed_by + 1)
         (ran,) = run_all(engine, request(prompt, held))
         assert len(ran.token_ids) > completed_by + 1
@@ -278,18 +279,22 @@ class EngineSuite:
                 engine.start(request(prompt, GREEDY), ())
         assert not engine.has_work()
 
-    def test_not_built_yet(self, engine: Engine) -> None:
-        """A grammar and a continuation are refused until their features are built."""
-        with pytest.raises(EngineRejected, match="grammar"):
-            engine.start(replace(request([5], GREEDY), grammar="root ::= 'a'"), ())
-        with pytest.raises(EngineRejected, match="emitted"):
-            engine.start(request([5], GREEDY), (6,))
+    def test_grammar_refused(self, engine: Engine) -> None:
+        """A grammar that is not the text of a JSON schema is refused."""
+        for text in ("root ::= 'a'", "[1]"):
+            with pytest.raises(EngineRejected, match="grammar"):
+                engine.start(replace(request([5], GREEDY), grammar=text), ())
         assert not engine.has_work()
 
 
-def _seam(token_ids: Sequence[int], text_of: Callable[[Sequence[int]], str]) -> tuple[str, int]:
-    """Return a stop string over a token seam, and the index of the token that completes it."""
-    for last in range(3, len(token_ids) - 3):
+def stop_over_seam(
+    token_ids: Sequence[int], text_of: Callable[[Sequence[int]], str], *, first: int = 3
+) -> tuple[str, int]:
+    """Return a stop string over a token seam, and the index of the token that completes it.
+
+    The string lies in the text of the token before and that of the token; `first` is its lowest.
+    """
+    for last in range(max(first, 3), len(token_ids) - 3):
         before, text = text_of(token_ids[:last]), text_of(token_ids[: last + 1])
         end = len(before) + 1
         stop = text[end - 3 : end]

@@ -1,9 +1,12 @@
 """The engine contract on real vLLM with the real model; one engine for all tests."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tokenizers import Tokenizer
@@ -11,9 +14,25 @@ from tokenizers import Tokenizer
 from engine_workers.engine.environment import VllmSettings, missing_environment
 from engine_workers.engine.model import model_folder, prepare, read_card
 from engine_workers.engine.port import Engine, EngineDead
+from schemas.replies import Stop, StopReason
 from schemas.requests import Sampling
+from tests.contract.engine_resume_suite import Cuts, EngineResumeSuite, Forget, again, check_cuts
 from tests.contract.engine_suite import EngineSuite, request, run_all
 
+if TYPE_CHECKING:
+    from engine_workers.engine.vllm_engine import VllmEngine
+
+SOAK = os.environ.get("MILLSTREAM_SOAK") == "1"
+SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name", "age", "wild"],
+    "properties": {
+        "name": {"type": "string", "maxLength": 16},
+        "age": {"type": "integer", "minimum": 0, "maximum": 99},
+        "wild": {"type": "boolean"},
+    },
+}
 CACHE = Path(sys.prefix) / "millstream"
 
 pytestmark = [
@@ -39,7 +58,7 @@ def settings() -> VllmSettings:
 
 
 @pytest.fixture(scope="module")
-def engine(settings: VllmSettings) -> Iterator[Engine]:
+def engine(settings: VllmSettings) -> Iterator["VllmEngine"]:
     """One engine for all tests."""
     from engine_workers.engine.vllm_engine import VllmEngine
 
@@ -74,6 +93,18 @@ def eos_id(settings: VllmSettings) -> int:
     return card.eos_ids[0]
 
 
+@pytest.fixture
+def cuts() -> Cuts:
+    """Cut at the first token, in the middle and before the last; in the long form everywhere."""
+    return lambda whole: range(1, whole) if SOAK else sorted({1, whole // 2, whole - 1} - {0})
+
+
+@pytest.fixture
+def forget_prefixes(engine: "VllmEngine") -> Forget:
+    """Empty the prefix cache, so that a continuation is computed as by another engine."""
+    return engine.forget_prefixes
+
+
 class TestVllmEngine(EngineSuite):
     """The suite on SmolLM2 in float32."""
 
@@ -86,6 +117,68 @@ class TestVllmEngine(EngineSuite):
         """The real model knows the capital of France."""
         (ran,) = run_all(engine, request(ending_prompt, Sampling(max_tokens=40, temperature=0.0)))
         assert "Paris" in text_of(ran.token_ids)
+
+
+class TestVllmEngineResumed(EngineResumeSuite):
+    """The suite on continued replies; more of what only a real model has."""
+
+    @pytest.mark.parametrize(
+        "sampling",
+        [
+            Sampling(max_tokens=80, temperature=0.0),
+            Sampling(max_tokens=80, temperature=1.0, presence_penalty=0.5),
+        ],
+        ids=["greedy", "seeded"],
+    )
+    def test_continued_json(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        text_of: Callable[[Sequence[int]], str],
+        cuts: Cuts,
+        sampling: Sampling,
+    ) -> None:
+        """Under a JSON schema a continued reply is the undisturbed one, and obeys the schema."""
+        prompt = chat(tokenizer, "Describe a cat as JSON: name, age, wild.")
+        original = replace(request(prompt, sampling, seed=5), grammar=json.dumps(SCHEMA))
+        free = check_cuts(engine, original, cuts)
+        assert free.stop == Stop(reason=StopReason.END)
+        assert set(json.loads(text_of(free.token_ids))) == {"name", "age", "wild"}
+
+    def test_a_character_over_the_cut(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        text_of: Callable[[Sequence[int]], str],
+    ) -> None:
+        """A stop string is found where the cut divides one of its characters."""
+        schema = {"type": "string", "pattern": "^漢字🐨🦘かな$"}
+        prompt = chat(tokenizer, "Answer in Japanese.")
+        sampling = Sampling(max_tokens=40, temperature=0.0, stop=("🐨🦘",))
+        original = replace(request(prompt, sampling), grammar=json.dumps(schema))
+        (free,) = run_all(engine, again(original))
+        size = len(free.token_ids)
+        divided = [cut for cut in range(1, size) if text_of(free.token_ids[:cut])[-1] == "\ufffd"]
+        assert len(divided) > 4
+        ran = check_cuts(engine, original, lambda whole: divided if SOAK else divided[-3:])
+        assert ran.stop == Stop(reason=StopReason.STOP_SEQUENCE, stop_sequence="🐨🦘")
+
+    def test_grammar_refuses_emitted(self, engine: Engine, tokenizer: Tokenizer) -> None:
+        """Where the grammar refuses what was emitted, that run ends as refused, others go on."""
+        prompt = chat(tokenizer, "Describe a cat.")
+        sampling = Sampling(max_tokens=4, temperature=0.0)
+        refused = replace(request(prompt, sampling), grammar=json.dumps(SCHEMA))
+        other = request(prompt, sampling)
+        engine.start(refused, prompt[:2])
+        engine.start(other, ())
+        outputs = []
+        while engine.has_work():
+            outputs += engine.step()
+        (output,) = (output for output in outputs if output.run_id == refused.run_id)
+        assert (output.token_ids, output.stop) == ((), None)
+        assert output.refused is not None
+        assert "grammar" in output.refused
+        assert sum(len(o.token_ids) for o in outputs if o.run_id == other.run_id) == 4
 
 
 def test_missing_model(settings: VllmSettings, tmp_path: Path) -> None:
