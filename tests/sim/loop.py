@@ -69,6 +69,7 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
         self._ready: list[asyncio.Handle] = []
         self._parked: list[asyncio.Handle] = []
         self._pauses = 0
+        self._clearing = False
         self.tasks_made = 0
         self.steps = 0
         self.violation: BaseException | None = None
@@ -93,7 +94,26 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
         """Stop the run; the first violation is the one that counts."""
         if self.violation is None:
             self.violation = violation
-        self.stop()
+        if not self._clearing:
+            self.stop()
+
+    def clear(self, end: Callable[[], None]) -> None:
+        """Call `end` on the loop, cancel what is left after it, and close."""
+        self._clearing = True
+        task = self.create_task(self._clear(end))
+        while not task.done():
+            try:
+                self.run_until_complete(task)
+            except RuntimeError:
+                pass  # the stop that the end of the run itself had asked for
+        self.close()
+
+    async def _clear(self, end: Callable[[], None]) -> None:
+        end()
+        for task in sorted(asyncio.all_tasks(self), key=hash):
+            if task is not asyncio.current_task(self):
+                task.cancel()
+        await asyncio.sleep(60.0)
 
     def spawn(self, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task of a process."""

@@ -87,6 +87,7 @@ class World:
         self.clocks: dict[str, SimClock] = {}
         self._births: dict[str, int] = {}
         self._graves: list[SimProcess] = []
+        self._over = False
 
     def run(self) -> Outcome:
         """Run to the verdict; a violation is part of the outcome."""
@@ -97,11 +98,7 @@ class World:
                 self.loop.run(self._live())
         except Violation as error:
             violation = str(error)
-        finally:
-            asyncio.set_event_loop(None)
-            self.loop.set_exception_handler(lambda loop, context: None)
-            self.loop.close()
-        return Outcome(
+        outcome = Outcome(
             options=self.options,
             digest=self.events.digest(),
             steps=self.loop.steps,
@@ -110,6 +107,16 @@ class World:
             fired=dict(self.broker.fired + self.events.fired),
             violation=violation,
         )
+        self.loop.clear(self._end)
+        asyncio.set_event_loop(None)
+        return outcome
+
+    def _end(self) -> None:
+        """Leave nothing behind, also where a violation stopped everything in its midst."""
+        self.chaos.active = self.faults.active = False
+        self._over = True
+        for name in list(self.processes):
+            self.kill(name)
 
     def now_s(self) -> float:
         """Return virtual seconds."""
@@ -131,7 +138,7 @@ class World:
 
     def birth(self, name: str) -> None:
         """Start a process, unless it lives."""
-        if name in self.processes:
+        if name in self.processes or self._over:
             return
         number = self._births[name] = self._births.get(name, 0) + 1
         clock = self.clock_of(name)
