@@ -8,7 +8,7 @@ guessed.
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -18,6 +18,7 @@ import fastavro
 import msgspec
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
+from schemas.avro_writer import compile_writer
 from schemas.operations import ControlRecord, DeadLetter, ProcessReported
 from schemas.replies import ReplyRecord
 from schemas.requests import RequestAccepted
@@ -53,6 +54,8 @@ class Schema:
     parsed: Any
     fingerprint: bytes
     """CRC-64-AVRO of the canonical form, little-endian, 8 bytes."""
+    write: Callable[[object], bytes]
+    """From an event to its body."""
 
 
 @cache
@@ -75,11 +78,7 @@ def encode(event: object) -> bytes:
     Raises TypeError for a class that is no event, ValueError where a value does not fit its schema.
     """
     schema = _newest(type(event))
-    buffer = io.BytesIO()
-    buffer.write(_MAGIC + schema.fingerprint)
-    datum = msgspec.to_builtins(event, builtin_types=(bytes,))
-    fastavro.schemaless_writer(buffer, schema.parsed, datum)
-    return buffer.getvalue()
+    return _MAGIC + schema.fingerprint + schema.write(event)
 
 
 def decode(value: bytes, kind: type[Event]) -> Event:
@@ -115,6 +114,7 @@ def _load(subject: str, version: int, text: str) -> Schema:
         text=text,
         parsed=parsed,
         fingerprint=bytes.fromhex(print_),
+        write=compile_writer(json.loads(text)),
     )
 
 

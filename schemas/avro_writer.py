@@ -1,0 +1,164 @@
+"""A writer of Avro's binary form, compiled once from a schema, straight from event objects.
+
+Owns speed on the hot path and nothing else: its bytes equal fastavro's (a property test holds them
+together), which spends most of its time on finding the branch of each union. Knows what our schemas
+use: records, arrays, optional values (`["null", X]`) and primitives. Called by `schemas.codec`.
+
+Source: Avro 1.12 specification, "Binary encoding".
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+__all__ = ["compile_writer"]
+
+Out = Callable[[bytes], object]
+"""Takes the next bytes: `list.append`."""
+Write = Callable[[Any, Out], None]
+
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+_CACHED_CHARS_MAX = 64
+_DOUBLE = struct.Struct("<d")
+
+
+def compile_writer(schema: Mapping[str, Any]) -> Callable[[object], bytes]:
+    """Return a function from an event to its bytes.
+
+    The function raises ValueError where a value does not fit the schema.
+    """
+    write = _compile(schema, {})
+
+    def encode(event: object) -> bytes:
+        parts: list[bytes] = []
+        try:
+            write(event, parts.append)
+        except (TypeError, AttributeError, struct.error) as error:
+            raise ValueError(f"{type(event).__name__} does not fit its schema: {error}") from error
+        return b"".join(parts)
+
+    return encode
+
+
+def _compile(schema: Any, records: dict[str, Write]) -> Write:
+    """Return the writer of a schema; `records` holds those of named records met before."""
+    if isinstance(schema, list):
+        return _optional(schema, records)
+    if isinstance(schema, str):
+        return _PRIMITIVES[schema] if schema in _PRIMITIVES else records[schema]
+    match schema["type"]:
+        case "record":
+            fields = [
+                (field["name"], _compile(field["type"], records)) for field in schema["fields"]
+            ]
+            return records.setdefault(schema["name"], _record(fields))
+        case "array" if schema["items"] in ("long", "int"):
+            return _longs
+        case "array":
+            return _array(_compile(schema["items"], records))
+        case inner:
+            return _compile(inner, records)
+
+
+def _record(fields: list[tuple[str, Write]]) -> Write:
+    writers = [write for _, write in fields]
+    values = attrgetter(*(name for name, _ in fields))
+    if len(fields) == 1:
+        (only,) = writers
+        return lambda value, out: only(values(value), out)
+
+    def write(value: Any, out: Out) -> None:
+        for field, item in zip(writers, values(value), strict=True):
+            field(item, out)
+
+    return write
+
+
+def _optional(branches: list[Any], records: dict[str, Write]) -> Write:
+    assert len(branches) == 2 and branches[0] == "null", "the only unions of our schemas"
+    some = _compile(branches[1], records)
+
+    def write(value: Any, out: Out) -> None:
+        if value is None:
+            out(b"\x00")
+        else:
+            out(b"\x02")
+            some(value, out)
+
+    return write
+
+
+def _array(item: Write) -> Write:
+    def write(values: Any, out: Out) -> None:
+        if values:
+            out(_zigzag(len(values)))
+            for value in values:
+                item(value, out)
+        out(b"\x00")
+
+    return write
+
+
+def _longs(values: Any, out: Out) -> None:
+    if values:
+        out(_zigzag(len(values)))
+        out(b"".join(map(_zigzag, values)))
+    out(b"\x00")
+
+
+def _long(value: Any, out: Out) -> None:
+    out(_zigzag(value))
+
+
+def _boolean(value: Any, out: Out) -> None:
+    if value is not True and value is not False:
+        raise TypeError(f"{value!r} is no boolean")
+    out(b"\x01" if value else b"\x00")
+
+
+def _double(value: Any, out: Out) -> None:
+    out(_DOUBLE.pack(value))
+
+
+def _string(value: Any, out: Out) -> None:
+    # Ids and names come again with every record; long texts do not.
+    out(_short_string(value) if len(value) <= _CACHED_CHARS_MAX else _bytes_of(value.encode()))
+
+
+def _bytes(value: Any, out: Out) -> None:
+    out(_bytes_of(bytes(value)))
+
+
+def _bytes_of(raw: bytes) -> bytes:
+    return _zigzag(len(raw)) + raw
+
+
+@lru_cache(maxsize=1 << 13)
+def _short_string(value: str) -> bytes:
+    return _bytes_of(value.encode())
+
+
+@lru_cache(maxsize=1 << 16)
+def _zigzag(value: int) -> bytes:
+    """Return a long: zigzag, then seven bits a byte, lowest first."""
+    if not _LONG_MIN <= value <= _LONG_MAX:
+        raise TypeError(f"{value} does not fit 64 bits")
+    left = value << 1 if value >= 0 else (-value << 1) - 1
+    groups = bytearray()
+    while left > 0x7F:
+        groups.append(left & 0x7F | 0x80)
+        left >>= 7
+    groups.append(left)
+    return bytes(groups)
+
+
+_PRIMITIVES: Mapping[str, Write] = {
+    "boolean": _boolean,
+    "int": _long,
+    "long": _long,
+    "double": _double,
+    "string": _string,
+    "bytes": _bytes,
+}
