@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
@@ -116,6 +117,13 @@ def serve(
     _run("serve", lambda around: bench_serve(around, config, options), as_json, out)
 
 
+async def _until_told_to_stop(bench: Coroutine[Any, Any, list[Measure]]) -> list[Measure]:
+    """Await a bench; SIGTERM cancels it as SIGINT does, so that what it started is ended."""
+    task = asyncio.create_task(bench)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
 def _run(name: str, bench: Bench, as_json: bool, out: Path | None) -> None:
     """Run a bench in a scratch folder, print its measures, exit by them."""
     scratch = Path(tempfile.mkdtemp(prefix=f"millstream-bench-{name}-"))
@@ -129,7 +137,7 @@ def _run(name: str, bench: Bench, as_json: bool, out: Path | None) -> None:
         out=out,
     )
     try:
-        measures = asyncio.run(bench(surroundings))
+        measures = asyncio.run(_until_told_to_stop(bench(surroundings)))
     except BaseException:
         click.echo(f"bench {name}: logs are kept in {scratch}", err=True)
         raise
