@@ -48,6 +48,8 @@ class Lanes:
         self._progress: dict[int, LaneProgress] = {}
         self._committed: dict[int, int] = {}
         self._paused: frozenset[int] = frozenset()
+        self._sought: set[int] = set()
+        """Lanes whose position was moved back in this turn."""
         self.commits_sent = 0
         self._log = structlog.get_logger("lanes")
 
@@ -80,6 +82,7 @@ class Lanes:
             max_records=max(1, room),
         )
         self._follow_assignment()
+        self._sought.clear()
         for record in records:
             await self._take(record)
         self._follow_assignment()
@@ -125,12 +128,15 @@ class Lanes:
         lane = record.partition
         if record.topic != self._topic or lane not in self._assigned:
             return  # polled just before the lane went away
+        if lane in self._sought:
+            return  # polled from a position that was moved back since
         progress = self._progress.get(lane)
         if progress is None:
             progress = self._progress[lane] = LaneProgress(next_offset=record.offset)
         if not progress.admits(record.offset):
             if record.offset > progress.next_offset:
                 self._group.seek(TopicPartition(self._topic, lane), progress.next_offset)
+                self._sought.add(lane)
             return
         progress.take(record.offset)
         self._metrics.count("log_records_read", topic=self._topic)
@@ -158,7 +164,9 @@ class Lanes:
             self._committed.pop(lane, None)
         self._assigned = now
         for lane, progress in self._progress.items():
-            # The rebalance moved the position back to the commit.
+            # The rebalance moved the position to the commit, which another member may have moved
+            # past our own next offset; what was polled from there is no gap of the log.
+            progress.gap_before = None
             self._group.seek(TopicPartition(self._topic, lane), progress.next_offset)
         self._paused = frozenset()  # pauses are lost with the old assignment
         self._metrics.gauge("lanes_assigned", len(now))
