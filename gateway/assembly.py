@@ -119,6 +119,9 @@ class Gateway:
             return "this gateway is shutting down"
         if not self._control_tail.caught_up:
             return "the platform is starting: its log is not read yet"
+        if not self.deps.control.created:
+            # A good key is not called wrong only because the first ones are still to be written.
+            return "the platform is starting: no API key was made yet"
         if not self._prompts.loaded:
             return "the platform is starting: the model is not there yet"
         if not self._replies.started:
