@@ -18,6 +18,8 @@ from infra.clickhouse.front.app import Account, Front
 from infra.clickhouse.front.engine import Engine
 from infra.config import Config
 from infra.errors import StartupError
+from infra.health import HealthServer
+from infra.metrics import Metrics
 from infra.ports import Entropy
 
 _DRAIN_S = 10
@@ -48,9 +50,15 @@ async def serve(config: Config, entropy: Entropy, stop: asyncio.Event) -> None:
             database=config.clickhouse_database,
         )
         front = Front(engine, account, entropy)
+        health = HealthServer(
+            "127.0.0.1", config.health_port, Metrics(), ready=lambda: True, health=lambda: True
+        )
         try:
+            if config.health_port:
+                await health.start()
             await _run(front, listener, stop, folder, engine.version)
         finally:
+            await health.stop()
             front.close()
             engine.close()
 

@@ -183,9 +183,21 @@ class _Supervisor:
             state=keeper.state,
             ready=keeper.ready,
             restarts=keeper.restarts,
-            health=None if kind_of(name) == "kafka" else f"http://{probe.host}:{probe.port}",
+            health=_health_of(keeper, layout),
             probe=(probe.host, probe.port, probe.path),
         )
+
+
+def _health_of(keeper: Keeper, layout: Layout) -> str | None:
+    """Return where /health and /metrics of a process are; Kafka has none."""
+    name, probe = keeper.spec.name, keeper.spec.probe
+    match kind_of(name):
+        case "kafka":
+            return None
+        case "clickhouse":  # its own address speaks ClickHouse's interface only
+            return f"http://{probe.host}:{layout.services[name].health}"
+        case _:
+            return f"http://{probe.host}:{probe.port}"
 
 
 def _serves(entries: tuple[ProcessEntry, ...], layout: Layout) -> bool:
