@@ -117,6 +117,36 @@ def serve(
     _run("serve", lambda around: bench_serve(around, config, options), as_json, out)
 
 
+@command.command("streams")
+@_out
+@click.option("--streams", type=click.IntRange(1), default=10_000)
+@click.option("--seconds", type=click.FloatRange(1), default=30.0, help="How long they are held.")
+def streams(as_json: bool, out: Path | None, streams: int, seconds: float) -> None:
+    """Hold many streams of a slow model open, then let all leave at once."""
+    from infra.bench.streams import StreamsOptions, bench_streams
+
+    options = StreamsOptions(streams=streams, seconds=seconds)
+    _run("streams", lambda around: bench_streams(around, options), as_json, out)
+
+
+@command.command("soak")
+@_out
+@click.option("--minutes", type=click.FloatRange(0.1), default=10.0)
+@click.option("--clients", type=click.IntRange(1), default=16)
+@click.option("--engine", type=click.Choice(["scripted", "vllm"]), default="scripted")
+@click.option("--kill-every", "kill_every_s", type=click.FloatRange(1), default=45.0)
+def soak(
+    as_json: bool, out: Path | None, minutes: float, clients: int, engine: str, kill_every_s: float
+) -> None:
+    """Run mixed traffic and kills, then look at memory, queues and the audit."""
+    from infra.bench.soak import SoakOptions, bench_soak
+
+    options = SoakOptions(
+        minutes=minutes, clients=clients, engine=engine, kill_every_s=kill_every_s
+    )
+    _run("soak", lambda around: bench_soak(around, options), as_json, out)
+
+
 async def _until_told_to_stop(bench: Coroutine[Any, Any, list[Measure]]) -> list[Measure]:
     """Await a bench; SIGTERM cancels it as SIGINT does, so that what it started is ended."""
     task = asyncio.create_task(bench)
