@@ -156,6 +156,8 @@ class Checks:
         self, before: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
     ) -> None:
         """Judge a commit that a group's coordinator is about to take (I8, I16)."""
+        shown = " ".join(f"{place.partition}:{offset}" for place, offset in offsets.items())
+        self.platform.events.note(self.platform.now_s(), f"commit {shown}")
         for place, next_offset in offsets.items():
             log = self.platform.broker.partition(place)
             first = before.get(place, 0)
@@ -214,7 +216,8 @@ class Checks:
         for job in jobs.values():
             name = job.request.request_id
             tailed = tail._replies.get(name)
-            if job.phase is Phase.SCANNING or (tailed is None and job.phase is Phase.METERING):
+            forgotten = tailed is None or tailed.complete_from > job.request.locator.floor
+            if job.phase is Phase.SCANNING or (forgotten and job.phase is Phase.METERING):
                 continue  # an ended reply may be forgotten already
             if tailed is None:
                 self.fail("I1", name, f"{worker.name} has forgotten a reply in flight")

@@ -10,6 +10,7 @@ from infra.control import ControlView
 from infra.dead_letters import DeadLetters
 from infra.fleet import FleetReporter, FleetTail, FleetView
 from infra.ports import LogReader
+from schemas import limits
 from schemas.operations import ControlRecord, ProcessReported, ProcessState, TopicCreated
 from schemas.topics import REPLIES
 from streams.metering.sink import GROUP, MeteringDeps, MeteringSink
@@ -80,6 +81,7 @@ class SimGateway:
                 admit_within_ms=ADMIT_WITHIN_MS,
                 deadline_ms=DEADLINE_MS,
             ),
+            inflight_max=limits.GATEWAY_INFLIGHT_MAX,
         )
 
     def start(self) -> asyncio.Task[None]:

@@ -3,8 +3,23 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from engine_workers.bounds import WorkerBounds
 from schemas import limits
 from tests.sim.swaps import swapped
+
+
+class SimBounds(WorkerBounds):
+    """A worker's bounds that follow the limits of the run, also where those forget at once."""
+
+    @property
+    def ended_ids(self) -> int:
+        """Ended replies that the tail remembers."""
+        return limits.TAIL_ENDED_IDS_MAX
+
+
+def worker_bounds() -> WorkerBounds:
+    """Return the bounds of a worker under the limits of now."""
+    return SimBounds(inflight=limits.WORKER_INFLIGHT_MAX)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tests.sim.faults import SEND_BOUND_MS, SESSION_MS
 from tests.sim.loop import Process
 from tests.sim.platform import CONTEXT_TOKENS, POOL, Life, Platform
 from tests.sim.silence import SilentMetrics
+from tests.sim.tightness import worker_bounds
 
 IDLE_STEP_S = 0.001
 
@@ -92,6 +93,7 @@ class SimWorker:
             submit=self._submit,
             consumed=self._consumed,
             stats=self.engine.stats,
+            bounds=worker_bounds(),
         )
 
     def _submit(self, command: Command) -> None:

@@ -1,0 +1,62 @@
+"""`python -m tests.sim`: replay one seed, run many, or look for a planted bug."""
+
+import argparse
+import sys
+
+from tests.sim.mutations import MUTATIONS
+from tests.sim.options import draw
+from tests.sim.runs import find, quiet, run_many, run_seed
+
+FIND_WITHIN_CPU_S = 60.0
+
+
+def main(arguments: list[str]) -> int:
+    """Run what is asked for; return 1 where anything was violated (or not found)."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim")
+    parser.add_argument("--seed", type=int, help="replay this seed")
+    parser.add_argument("--seeds", help="run A..B (B not included)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--planted", choices=sorted(MUTATIONS), help="plant this bug")
+    parser.add_argument("--all-planted", action="store_true", help="look for every planted bug")
+    asked = parser.parse_args(arguments)
+    quiet()
+    if asked.all_planted:
+        return max([_find(name) for name in MUTATIONS])
+    if asked.seeds is not None:
+        first, last = (int(part) for part in asked.seeds.split(".."))
+        return _run_many(first, last, asked.jobs)
+    if asked.planted is not None and asked.seed is None:
+        return _find(asked.planted)
+    return _replay(asked.seed or 0, asked.planted)
+
+
+def _replay(seed: int, planted: str | None) -> int:
+    bias = MUTATIONS[planted].bias if planted is not None else None
+    print(draw(seed, bias))
+    outcome = run_seed(seed, planted)
+    print(
+        f"trace {outcome.digest}: {outcome.events} events, {outcome.steps} steps, "
+        f"{outcome.virtual_s:.1f} virtual s, {outcome.faults} faults"
+    )
+    print(" ".join(f"{name}={count}" for name, count in sorted(outcome.fired.items())))
+    print(outcome.violation or "nothing was violated")
+    return outcome.violation is not None
+
+
+def _run_many(first: int, last: int, jobs: int) -> int:
+    tally = run_many(range(first, last), jobs)
+    print(tally)
+    for outcome in tally.violations[:5]:
+        print(f"\n{outcome.options}\n{outcome.violation}")
+    return bool(tally.violations)
+
+
+def _find(planted: str) -> int:
+    outcome, seeds, cpu_s = find(planted, FIND_WITHIN_CPU_S)
+    found = outcome.violation.split("\n")[0][:160] if outcome and outcome.violation else "NOT FOUND"
+    print(f"{planted:32} {seeds:5} seeds {cpu_s:6.1f} CPU s  {found}", flush=True)
+    return outcome is None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,177 @@
+"""Planted bugs in what a worker does with its requests."""
+
+import asyncio
+from collections.abc import Collection
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, cast
+
+from engine_workers.job import Action, Job, Phase, decide
+from engine_workers.jobs import Jobs
+from engine_workers.outbox import Fact, Outbox
+from engine_workers.tail import ReplyTail, TailedReply
+from infra.errors import LogError
+from infra.ports import Appended, TopicPartition
+from schemas import limits
+from schemas.fold import ReplyFold
+from schemas.replies import Closed, Delta
+from schemas.requests import RequestAccepted
+from schemas.topics import REPLIES
+from schemas.usage import UsageRecorded, usage_of
+
+_start, _meter, _take, _on_fact = Jobs._start, Jobs._meter, Jobs.take, Jobs.on_fact
+_init, _acknowledged = Jobs.__init__, Outbox._acknowledged
+_look_up, _adopt = ReplyTail.look_up, ReplyTail._adopt
+
+
+def start_publishing_at_once(self: Jobs, job: Job, *rest: Any) -> None:
+    """Tokens are published before the own start is read back."""
+    _start(self, job, *rest)
+    job.phase = Phase.RUNNING
+
+
+def meter_from_memory(self: Jobs, job: Job, usage: UsageRecorded) -> None:
+    """Usage counts what the engine made here, not what the log accepted."""
+    if job.attempt is not None:
+        usage = replace(usage, output_tokens=len(job.attempt.tokens))
+    _meter(self, job, usage)
+
+
+def meter_nothing_for_nothing(self: Jobs, job: Job, usage: UsageRecorded) -> None:
+    """An end without tokens is not metered."""
+    _meter(self, job, usage)
+    if not usage.output_tokens:
+        self._usage._waiting.remove(usage)
+        self.finish(job)
+
+
+def finish_before_the_usage(self: Jobs, job: Job, usage: UsageRecorded) -> None:
+    """A record counts as finished before its usage is acknowledged."""
+    _meter(self, job, usage)
+    self._lanes.finish(job.lane, job.offsets)
+
+
+def finish_copies_at_once(
+    self: Jobs, request: RequestAccepted, lane: int, offset: int, append_time_ms: int
+) -> None:
+    """A copy of a request in flight counts as finished at once."""
+    if request.request_id in self._jobs:
+        self._lanes.finish(lane, [offset])
+    else:
+        _take(self, request, lane, offset, append_time_ms)
+
+
+def usage_at_the_acknowledgement(
+    self: Outbox, facts: tuple[Fact, ...], done: "asyncio.Future[Appended]"
+) -> None:
+    """The usage is sent once the terminal is acknowledged, whether or not it counted."""
+    _acknowledged(self, facts, done)
+    if done.cancelled() or done.exception() is not None:
+        return
+    jobs = cast(Jobs, self._on_failed.__self__)  # type: ignore[attr-defined]  # a bound method
+    for fact in facts:
+        job = jobs._jobs.get(fact.request_id)
+        if not isinstance(fact, Delta) or fact.terminal is None or job is None:
+            continue
+        tailed = jobs._tail._replies.get(fact.request_id)
+        if tailed is None or tailed.usage is not None or job.phase is not Phase.RUNNING:
+            continue
+        fold = deepcopy(tailed.fold)
+        fold.attempt = fact.attempt
+        (claimed,) = fact.terminal.tokens
+        fold.accepted = {(0, 0): list(claimed.token_ids[: fact.first_index])}
+        fold.accepted_count = fact.first_index
+        fold.apply(fact, done.result().append_time_ms)
+        jobs._meter(job, usage_of(fact.request_id, fold))
+
+
+def send_the_same_again(self: Jobs, facts: Collection[Fact], error: LogError) -> None:
+    """What was sent with an unknown outcome is sent again under the same attempt."""
+    for fact in facts:
+        job = self._jobs.get(fact.request_id)
+        if job is not None:
+            self._outbox.put(job.request.locator.partition, fact)
+
+
+def ignore_closes(self: Jobs, fact: Fact, counted: bool, reply: TailedReply) -> None:
+    """A close does not stop what is running."""
+    job = self._jobs.get(fact.request_id)
+    if job is not None and isinstance(fact, Closed) and job.phase is Phase.RUNNING:
+        return
+    _on_fact(self, fact, counted, reply)
+
+
+class CountedAttempts:
+    """Attempt ids from a counter that begins anew with each incarnation."""
+
+    def __init__(self, process: str) -> None:
+        self._process, self._count = process, 0
+
+    def uuid(self) -> str:
+        """Return the next id."""
+        self._count += 1
+        return f"{self._process}/{self._count}"
+
+
+def count_attempts(self: Jobs, **parts: Any) -> None:
+    """Attempts are numbered from 1 in each life of a worker."""
+    _init(self, **parts)
+    self._entropy = cast(Any, CountedAttempts(self.incarnation.partition("/")[0]))
+
+
+def run_late(job: Job, fold: ReplyFold, now_ms: int) -> Action:
+    """A record that landed too late is run all the same."""
+    action = decide(job, fold, now_ms)
+    return Action.START if action is Action.CLOSE_LATE else action
+
+
+def run_closed(job: Job, fold: ReplyFold, now_ms: int) -> Action:
+    """A close is ignored by whoever takes a request over."""
+    action = decide(job, fold, now_ms)
+    closed = fold.end is not None and fold.end.close_reason is not None
+    return Action.START if action is Action.METER and closed else action
+
+
+def bill_closed_nothing(request_id: str, fold: ReplyFold) -> UsageRecorded:
+    """Replies that were closed cost nothing."""
+    usage = usage_of(request_id, fold)
+    if usage.close_reason is None:
+        return usage
+    return replace(usage, input_tokens=0, output_tokens=0)
+
+
+def look_up_without_a_scan(
+    self: ReplyTail, request_id: str, partition: int, floor: int
+) -> TailedReply | None:
+    """Nothing below the tail's start is ever read."""
+    return _look_up(self, request_id, partition, 1 << 60)
+
+
+async def start_tailing_late(self: ReplyTail) -> None:
+    """The tail says that it starts here, and begins to read a little later."""
+    places = [TopicPartition(REPLIES, index) for index in range(limits.REPLY_PARTITIONS)]
+    before = await self._reader.bounds(places)
+    await ORIGINAL_TAIL_START(self)
+    await asyncio.sleep(0.3)
+    after = await self._reader.bounds(places)
+    self._start = {place.partition: before[place].end for place in places}
+    self._reader.assign({place: after[place].end for place in places})
+
+
+ORIGINAL_TAIL_START = ReplyTail.start
+
+
+def forget_silently(self: ReplyTail) -> None:
+    """Ended replies are forgotten, and the tail still claims to know them."""
+    while len(self._ended) > limits.TAIL_ENDED_IDS_MAX:
+        request_id, _ = self._ended.popitem(last=False)
+        del self._replies[request_id]
+
+
+def adopt_without_attempts(
+    self: ReplyTail, partition: int, next_offset: int, folds: dict[str, ReplyFold], floors: Any
+) -> None:
+    """A fold that was completed by a scan does not know its attempt."""
+    for fold in folds.values():
+        fold.attempt = None
+    _adopt(self, partition, next_offset, folds, floors)
