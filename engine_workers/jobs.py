@@ -117,8 +117,9 @@ class Jobs:
         job = self._jobs.get(fact.request_id)
         if job is None or job.phase in (Phase.SCANNING, Phase.METERING):
             return
-        if reply.usage is not None:
-            self._meter(job, reply.usage)
+        usage = reply.usage
+        if usage is not None:
+            self._meter(job, usage)
             return
         if job.attempt is None or isinstance(fact, Closed):
             return
@@ -219,8 +220,9 @@ class Jobs:
     def _act(self, job: Job, reply: TailedReply) -> None:
         action = decide(job, reply.fold, self._clock.now_ms())
         if action is Action.METER:
-            assert reply.usage is not None, "an ended fold has its usage"
-            self._meter(job, reply.usage)
+            usage = reply.usage
+            assert usage is not None, "an ended fold has its usage"
+            self._meter(job, usage)
         elif action is Action.START:
             self._start(job)
         else:

@@ -13,7 +13,7 @@ from typing import Protocol
 from infra.errors import LogError, OffsetUnreadable
 from infra.ports import LogReader, LogRecord, TopicPartition
 from schemas import limits
-from schemas.codec import Undecodable, decode
+from schemas.codec import Undecodable, decode, encode
 from schemas.fold import End, ReplyFold
 from schemas.replies import Closed, Delta, ReplyRecord, Start, fact_of
 from schemas.topics import REPLIES
@@ -33,8 +33,13 @@ class TailedReply:
     next_offset: int = 0
     """Facts below this are in the fold already (a scan ran ahead of the tail)."""
     fold: ReplyFold = field(default_factory=ReplyFold)
-    usage: UsageRecorded | None = None
-    """Set at the end, when the fold's tokens are let go."""
+    usage_event: bytes | None = None
+    """The usage, encoded; set at the end, when the fold is let go. Many thousand are kept."""
+
+    @property
+    def usage(self) -> UsageRecorded | None:
+        """The usage of an ended reply."""
+        return None if self.usage_event is None else decode(self.usage_event, UsageRecorded)
 
 
 class TailListener(Protocol):
@@ -127,7 +132,7 @@ class ReplyTail:
     def let_go(self, request_id: str) -> None:
         """Drop a reply that never came to the log; an ended one is kept for redeliveries."""
         reply = self._replies.get(request_id)
-        if reply is not None and reply.usage is None and reply.fold.origin is None:
+        if reply is not None and reply.fold.end is None and reply.fold.origin is None:
             del self._replies[request_id]
         for scan in self._scans.values():
             scan.wanted.pop(request_id, None)
@@ -164,13 +169,12 @@ class ReplyTail:
     def _end(self, request_id: str, reply: TailedReply) -> None:
         end = reply.fold.end
         assert end is not None, "only an ended reply is put away"
-        reply.usage = usage_of(request_id, reply.fold)
+        reply.usage_event = encode(usage_of(request_id, reply.fold))
         # After the end nothing counts: of the fold only the end itself is needed, without its ids.
         reply.fold = ReplyFold(
-            origin=reply.fold.origin,
             end=End(
                 terminal=None, close_reason=end.close_reason, append_time_ms=end.append_time_ms
-            ),
+            )
         )
         self._ended[request_id] = None
 
