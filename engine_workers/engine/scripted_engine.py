@@ -62,6 +62,7 @@ class ScriptedEngine:
         decode: Callable[[], TokenDecoder] | None = None,
     ) -> None:
         self._script = script
+        self._eos_ids = (script.eos_id,)
         self._model = model or Model()
         self._steps_per_token = self._model.steps_per_token
         self._step_s = self._model.step_s / self._steps_per_token
@@ -95,7 +96,7 @@ class ScriptedEngine:
         decoder = self._decode() if sampling.stop and self._decode else None
         stops = StopStrings(sampling.stop, decoder, sampling.min_tokens) if decoder else None
         run = _Run(request, emitted, run_salt(self._script, request.seed, request.run_id), stops)
-        stop = stop_of_emitted(emitted, sampling, (self._script.eos_id,), run.match_stop)
+        stop = stop_of_emitted(emitted, sampling, self._eos_ids, run.match_stop)
         if stop is None:
             self._waiting[request.run_id] = run
         else:
@@ -192,10 +193,8 @@ class ScriptedEngine:
         token_id = expected_token(self._script, run.salt, run.prefix, may_end=may_end)
         run.prefix = prefix_hash((token_id,), run.prefix)
         run.made += 1
-        eos_ids = (self._script.eos_id,)
-        return run.output(
-            (token_id,), stop_after(token_id, run.made, sampling, eos_ids, run.match_stop)
-        )
+        stop = stop_after(token_id, run.made, sampling, self._eos_ids, run.match_stop)
+        return run.output((token_id,), stop)
 
     def _release(self, run_id: str) -> None:
         run = self._running.pop(run_id)

@@ -145,6 +145,11 @@ class EngineResumeSuite:
         queried = after.prefix_cache_query_tokens - before.prefix_cache_query_tokens
         assert len(prompt) < found < queried == 130
 
+    def test_continued_over_chunks(self, engine: Engine, forget_prefixes: Forget) -> None:
+        """A seeded run draws on rightly where prompt and emitted are prefilled in chunks."""
+        original = request(fresh_prompt(130), replace(DRAWN, max_tokens=32), seed=3)
+        check_cuts(engine, original, lambda whole: (whole - 4,), forget=forget_prefixes)
+
     def test_continued_together(self, engine: Engine) -> None:
         """Continued runs, whole ones and fresh ones go together; each makes what is left."""
         prompts = [fresh_prompt(60) for _ in range(6)]
