@@ -21,7 +21,8 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     quiet()
     if asked.all_planted:
-        return max([_find(name) for name in MUTATIONS])
+        names = list(MUTATIONS)
+        return max([_find(name) for name in names[names.index(asked.planted or names[0]) :]])
     if asked.seeds is not None:
         first, last = (int(part) for part in asked.seeds.split(".."))
         return _run_many(first, last, asked.jobs)

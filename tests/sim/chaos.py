@@ -40,7 +40,7 @@ class Chaos:
         plans: list[tuple[str, int, Callable[[], None]]] = [
             ("worker-crash", 2, lambda: self._crash(self._pick("worker"), "crash.worker")),
             ("gateway-crash", 1, lambda: self._crash(self._pick("gateway"), "crash.gateway")),
-            ("sink-crash", 1, lambda: self._crash("metering-0", "crash.sink")),
+            ("sink-crash", 1, lambda: self._crash("metering-0", "crash.metering")),
             ("worker-pause", 2, lambda: self._pause(self._pick(""))),
             ("rebalance", 3, self._rebalance),
             ("clock-step", 2, self._step_clock),
@@ -62,15 +62,15 @@ class Chaos:
         chance = 0.01 * options.intensity
         if options.has("crash-after-send") and self._random.random() < chance:
             self._soon(lambda: self._crash(name, f"crash.{name.partition('-')[0]}"))
-        if options.has("worker-pause") and place.topic == REPLIES:
-            if self._random.random() < chance:
-                self._soon(lambda: self._pause(name))
+        pauses = options.has("worker-pause") and place.topic == REPLIES
+        if pauses and self._random.random() < chance:
+            self._soon(lambda: self._pause(name))
 
     def on_insert(self) -> None:
         """Perhaps kill the sink between its insert and its commit."""
         options = self._world.options
         if options.has("sink-crash") and self._random.random() < 0.15 * options.intensity:
-            self._soon(lambda: self._crash("metering-0", "crash.sink"))
+            self._soon(lambda: self._crash("metering-0", "crash.metering"))
 
     def _soon(self, strike: Callable[[], None]) -> None:
         steps = self._random.randrange(STEPS_AFTER_MAX)

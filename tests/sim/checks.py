@@ -98,10 +98,9 @@ class Checks:
         facts = decode(record.value, ReplyRecord)
         now_s = self.platform.now_s()
         for reply in self.judge.take_replies(record, facts, now_s):
-            self.platform.events.note(
-                now_s,
-                f"replies {record.partition}@{record.offset} {reply.request_id} {_shown(facts, reply)}",
-            )
+            place = f"{record.partition}@{record.offset}"
+            said = f"{reply.request_id} {_shown(facts, reply)}"
+            self.platform.events.note(now_s, f"replies {place} {said}")
             self._check_tokens(reply)
         for entry in facts.entries:
             fact = fact_of(entry)
@@ -267,12 +266,11 @@ def _shown(facts: ReplyRecord, reply: Judged) -> str:
         elif entry.closed is not None:
             words.append(f"closed {entry.closed.reason.value} by {entry.closed.by[:14]}")
         elif entry.delta is not None:
-            end = " terminal" if entry.delta.terminal else ""
-            ids = entry.delta.token_ids
-            words.append(f"delta {entry.delta.attempt[:4]} {entry.delta.first_index}+{len(ids)}{end}")
+            delta = entry.delta
+            end = " terminal" if delta.terminal else ""
+            span = f"{delta.first_index}+{len(delta.token_ids)}"
+            words.append(f"delta {delta.attempt[:4]} {span}{end}")
     return f"{', '.join(words)} -> {len(reply.tokens)}{' ended' if reply.ended else ''}"
-
-
 
 
 def _holds(platform: Platform, request_id: str) -> bool:

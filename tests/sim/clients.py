@@ -196,6 +196,4 @@ class Session:
 def numbered(body: list[bytes]) -> list[bytes]:
     """Return the events of a stream that belong to the reply: those with an id."""
     frames = b"".join(body).split(b"\n\n")
-    return [
-        frame + b"\n\n" for frame in frames if frame.startswith(b"id: ") or b"\nid: " in frame
-    ]
+    return [frame + b"\n\n" for frame in frames if frame.startswith(b"id: ") or b"\nid: " in frame]

@@ -80,7 +80,8 @@ class SeededFaults:
         if self.active and self._options.has("store-unknown") and self._strikes(0.3):
             fails = True
         self._note(delay_s)
-        return InsertFault(delay_s=delay_s, fails=fails, stored=self._random.random() < 0.5 or not fails)
+        stored = not fails or self._random.random() < 0.5
+        return InsertFault(delay_s=delay_s, fails=fails, stored=stored)
 
     def _strikes(self, chance: float) -> bool:
         return self._random.random() < chance * self._options.intensity

@@ -177,7 +177,7 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
             handle._run()
 
     def _jump(self, timers: list[asyncio.TimerHandle]) -> None:
-        while timers and timers[0]._cancelled:  # type: ignore[attr-defined]  # of the base
+        while timers and timers[0]._cancelled:
             heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined]  # of the base
         if not timers:
             raise Violation("deadlock: nothing is ready and no timer is set")
@@ -199,7 +199,9 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
     def _write_to_self(self) -> None:
         """There is no other thread to be woken from."""
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon_threadsafe(  # type: ignore[override]  # never called
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
         """Refuse: there are no threads in a simulation."""
         raise Violation("a thread in the simulation")
 

@@ -158,9 +158,6 @@ MUTATIONS: dict[str, Mutation] = {
     "finished-before-the-usage": Mutation(  # 20
         planted=_swap(Jobs, _meter=bugs.finish_before_the_usage), bias=SHAKY
     ),
-    "copies-finish-at-once": Mutation(  # 22
-        planted=_swap(Jobs, take=bugs.finish_copies_at_once), bias=SHAKY
-    ),
     "floor-after-the-send": Mutation(  # 27
         planted=_swap(ReplyReader, next_offset=property(_floor_after_the_send))
     ),

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from statistics import median
@@ -13,7 +12,7 @@ from statistics import median
 import structlog
 
 from tests.sim.mutations import MUTATIONS
-from tests.sim.options import draw
+from tests.sim.options import Bias, draw
 from tests.sim.world import Outcome, World
 
 SEEDS_PER_TASK = 10
@@ -65,13 +64,13 @@ def quiet() -> None:
     )
 
 
-def run_seed(seed: int, planted: str | None = None) -> Outcome:
-    """Run one seed, with one of the planted bugs where it is named."""
-    mutation = MUTATIONS[planted] if planted is not None else None
-    with ExitStack() as stack:
-        world = World(draw(seed, mutation.bias if mutation is not None else None))
-        if mutation is not None:
-            stack.enter_context(mutation.planted(world))
+def run_seed(seed: int, planted: str | None = None, *, bias: Bias | None = None) -> Outcome:
+    """Run one seed, with one of the planted bugs (and its schedules) where it is named."""
+    if planted is None:
+        return World(draw(seed, bias)).run()
+    mutation = MUTATIONS[planted]
+    world = World(draw(seed, mutation.bias))
+    with mutation.planted(world):
         return world.run()
 
 
@@ -100,7 +99,8 @@ def _outcomes(seeds: list[int], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from _run_some(seeds)
         return
-    chunks = [seeds[first : first + SEEDS_PER_TASK] for first in range(0, len(seeds), SEEDS_PER_TASK)]
+    firsts = range(0, len(seeds), SEEDS_PER_TASK)
+    chunks = [seeds[first : first + SEEDS_PER_TASK] for first in firsts]
     # Spawned, not forked: a run must not depend on what its parent process happened to hold.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for outcomes in pool.map(_run_some, chunks):

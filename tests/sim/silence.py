@@ -1,4 +1,4 @@
-"""Metrics that count nothing: a run makes many processes, and real series cost more than they do."""
+"""Metrics that count nothing: a run makes many processes, and series cost too much."""
 
 from infra.metrics import MetricName, Metrics
 

@@ -28,8 +28,7 @@ def wrong_fold(fold: ReplyFold, reply: Judged | None, next_offset: int) -> str |
         return f"ended is {ended}, by the log {truth.ended}"
     if (fold.attempt, fold.starts) != (truth.attempt, truth.starts):
         return (
-            f"attempt {fold.attempt} ({fold.starts}), "
-            f"by the log {truth.attempt} ({truth.starts})"
+            f"attempt {fold.attempt} ({fold.starts}), by the log {truth.attempt} ({truth.starts})"
         )
     held = fold.accepted.get((0, 0), [])
     if reply is not None and held != reply.tokens[: truth.accepted]:
@@ -50,7 +49,9 @@ def wrong_tailed(tailed: TailedReply, reply: Judged | None, next_offset: int) ->
     return None
 
 
-def wrong_token(script: Script, reply: Judged, request: RequestAccepted, checked: int) -> str | None:
+def wrong_token(
+    script: Script, reply: Judged, request: RequestAccepted, checked: int
+) -> str | None:
     """Recompute accepted tokens from `checked` on, each on the accepted ones before it (I3)."""
     prefix = prefix_hash(reply.tokens[:checked], prefix_hash(request.prompt_token_ids))
     sampling = request.sampling
@@ -72,11 +73,15 @@ def wrong_answer(client: Client, reply: Judged | None) -> str | None:
     assembler = Assembler(client.request.header, REPLY_ID, ByteDecoder)
     tokens = reply.tokens if reply is not None else []
     terminal = reply.terminal.terminal if reply is not None and reply.terminal else None
-    expected = [event.payload for event in assembler.opening()]
-    for token in tokens:
-        expected.extend(event.payload for event in assembler.feed(0, (token,)))
+    events = [(0, event) for event in assembler.opening()]
+    for count, token in enumerate(tokens, 1):
+        events.extend((count, event) for event in assembler.feed(0, (token,)))
     if terminal is not None:
-        expected.extend(event.payload for event in assembler.finish(terminal.stops))
+        events.extend((len(tokens), event) for event in assembler.finish(terminal.stops))
+    for count, event in events:
+        if int(event.cursor.partition("-")[0]) != count:
+            return f"cursor {event.cursor} stands after {count} tokens"
+    expected = [event.payload for _, event in events]
     if client.answer == "complete" and terminal is None:
         return "got a clean end, the log has no terminal"
     if client.canonical.stream:

@@ -15,11 +15,10 @@ from infra.ports import Appended, TopicPartition
 from schemas import limits
 from schemas.fold import ReplyFold
 from schemas.replies import Closed, Delta
-from schemas.requests import RequestAccepted
 from schemas.topics import REPLIES
 from schemas.usage import UsageRecorded, usage_of
 
-_start, _meter, _take, _on_fact = Jobs._start, Jobs._meter, Jobs.take, Jobs.on_fact
+_start, _meter, _on_fact = Jobs._start, Jobs._meter, Jobs.on_fact
 _init, _acknowledged = Jobs.__init__, Outbox._acknowledged
 _look_up, _adopt = ReplyTail.look_up, ReplyTail._adopt
 
@@ -49,16 +48,6 @@ def finish_before_the_usage(self: Jobs, job: Job, usage: UsageRecorded) -> None:
     """A record counts as finished before its usage is acknowledged."""
     _meter(self, job, usage)
     self._lanes.finish(job.lane, job.offsets)
-
-
-def finish_copies_at_once(
-    self: Jobs, request: RequestAccepted, lane: int, offset: int, append_time_ms: int
-) -> None:
-    """A copy of a request in flight counts as finished at once."""
-    if request.request_id in self._jobs:
-        self._lanes.finish(lane, [offset])
-    else:
-        _take(self, request, lane, offset, append_time_ms)
 
 
 def usage_at_the_acknowledgement(

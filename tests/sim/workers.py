@@ -82,9 +82,7 @@ class SimWorker:
             tail_reader=life.keep(broker.reader(f"{name}:tail")),
             fleet_reader=life.keep(broker.reader(f"{name}:fleet")),
             open_reader=open_reader,
-            reply_writer=life.keep(
-                broker.writer(f"{name}:replies", send_timeout_ms=SEND_BOUND_MS)
-            ),
+            reply_writer=life.keep(broker.writer(f"{name}:replies", send_timeout_ms=SEND_BOUND_MS)),
             usage_writer=life.keep(
                 broker.writer(f"{name}:usage", idempotent=False, send_timeout_ms=SEND_BOUND_MS)
             ),

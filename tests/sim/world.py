@@ -191,7 +191,12 @@ class World:
 
     def _insert_fault(self) -> InsertFault:
         self.chaos.on_insert()
-        return self.faults.insert()
+        fault = self.faults.insert()
+        if fault.delay_s:
+            self.events.fault(self.now_s(), "store.slow", f"{fault.delay_s} s")
+        if fault.fails:
+            self.events.fault(self.now_s(), "store.unknown", "stored" if fault.stored else "lost")
+        return fault
 
     # --- clients
 
@@ -231,7 +236,15 @@ class World:
         await self._settle()
         faults = sum(self.broker.fired.values()) + sum(self.events.fired.values())
         await judge_the_end(self.checks, self.clients, faults)
+        self._count_manners()
         await self._bury_all()
+
+    def _count_manners(self) -> None:
+        """Count what clients did among the faults."""
+        for client in self.clients:
+            self.events.fired["client.gone"] += client.answer == "gone"
+            self.events.fired["client.slow"] += bool(client.pause_s and client.body)
+            self.events.fired["mailbox.overflow"] += client.overflows
 
     def _heal(self) -> None:
         self.faults.active = self.chaos.active = False
