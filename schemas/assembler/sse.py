@@ -7,7 +7,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-COMMENT: Final = b": keepalive\n\n"
+COMMENT: Final = b": keepalive\n"
+"""Without a blank line: after an event with an `id:`, OpenAI's SDK takes every blank line for the
+end of another event, and fails on its empty data."""
 
 _encoder = msgspec.json.Encoder()
 # JSON may hold these raw, but some clients split lines at them as Python's str.splitlines does.

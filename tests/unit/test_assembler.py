@@ -234,7 +234,7 @@ def test_keepalive_is_a_comment_until_the_message_started_and_always_with_openai
     for header, after in ((ANTHROPIC, b'event: ping\ndata: {"type":"ping"}\n\n'), (OPENAI, None)):
         reply = assembler(header)
         comment = reply.keepalive()
-        assert comment == b": keepalive\n\n"
+        assert comment == b": keepalive\n"
         reply.opening()
         assert reply.keepalive() == (after or comment)
 

@@ -7,7 +7,7 @@ import httpx2
 import openai
 import pytest
 
-from schemas.assembler.sse import json_bytes
+from schemas.assembler.sse import COMMENT, json_bytes
 from schemas.dialects import anthropic as anthropic_dialect
 from schemas.dialects import openai as openai_dialect
 from schemas.dialects.canonical import InvalidRequest
@@ -66,7 +66,7 @@ def test_anthropic_stream_helper_ends_with_the_body(stop: Stop) -> None:
     """`messages.stream()` accumulates exactly the message that `messages.create()` returns."""
     header = replace(ANTHROPIC, stop=("Stadt",))
     events, body = run_whole(header, [token_ids(TEXT), [SPECIAL_TOKEN]], stop)
-    stream = b": keepalive\n\n" + b"".join(event.payload for event in events)
+    stream = b"".join(COMMENT + event.payload for event in events)
     with anthropic_client(stream, body) as client:
         whole = client.messages.create(
             model="tiny", max_tokens=9, messages=[{"role": "user", "content": "hi"}]
@@ -87,7 +87,7 @@ def test_openai_stream_helper_ends_with_the_body(stop: Stop) -> None:
     """`chat.completions.stream()` accumulates exactly what `create()` returns, usage included."""
     header = replace(OPENAI, stop=("Stadt",))
     events, body = run_whole(header, [token_ids(TEXT), [SPECIAL_TOKEN]], stop)
-    stream = b": keepalive\n\n" + b"".join(event.payload for event in events)
+    stream = b"".join(COMMENT + event.payload for event in events)
     with openai_client(stream, body) as client:
         whole = client.chat.completions.create(
             model="tiny", messages=[{"role": "user", "content": "hi"}]
