@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import fastavro
 import msgspec
@@ -20,7 +20,8 @@ from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
 from schemas.avro_writer import compile_writer
 from schemas.operations import ControlRecord, DeadLetter, ProcessReported
-from schemas.replies import ReplyRecord
+from schemas.replies import Entry, ReplyRecord
+from schemas.reply_reader import read_reply_record
 from schemas.requests import RequestAccepted
 from schemas.usage import UsageRecorded, UsageTotals
 
@@ -95,6 +96,8 @@ def decode(value: bytes, kind: type[Event]) -> Event:
     body.seek(_HEADER_BYTES)
     reader = None if writer is newest else newest.parsed
     try:
+        if kind is ReplyRecord and writer is newest:
+            return cast(Event, read_reply_record(value, _HEADER_BYTES, _read_entry))
         datum = fastavro.schemaless_reader(body, writer.parsed, reader)
         if body.tell() != len(value):
             raise Undecodable(f"{len(value) - body.tell()} bytes left after {newest.subject}")
@@ -103,6 +106,20 @@ def decode(value: bytes, kind: type[Event]) -> Event:
         raise
     except Exception as error:  # fastavro raises what its parser happens to hit
         raise Undecodable(f"{newest.subject}: {error!r}") from error
+
+
+def _read_entry(value: bytes, position: int) -> tuple[Entry, int]:
+    """Read one entry of a reply record, of whatever kind."""
+    body = io.BytesIO(value)
+    body.seek(position)
+    datum = fastavro.schemaless_reader(body, _entry_schema(), None)
+    return msgspec.convert(datum, Entry), body.tell()
+
+
+@cache
+def _entry_schema() -> Any:
+    newest = json.loads(_newest(ReplyRecord).text)
+    return parse_schema(newest["fields"][0]["type"]["items"])
 
 
 def _load(subject: str, version: int, text: str) -> Schema:

@@ -11,8 +11,9 @@ import fastavro
 import msgspec
 import pytest
 
-from schemas.codec import SUBJECTS, decode, encode, released
-from tests.builders import request
+from schemas.codec import SUBJECTS, Undecodable, decode, encode, released
+from schemas.replies import Entry, ReplyRecord, entry_of
+from tests.builders import delta, request, start
 
 EVENTS = 100
 TEXTS = ("", "a", "id-1", "é\u2028\x00", "long " * 30)
@@ -53,6 +54,33 @@ def test_bytes_equal_those_of_fastavro(kind: type) -> None:
         fastavro.schemaless_writer(buffer, schema.parsed, datum)
         assert encode(event)[10:] == buffer.getvalue()
         assert decode(encode(event), kind) == event
+
+
+def test_a_reply_record_is_read_as_fastavro_reads_it() -> None:
+    """Plain deltas beside entries of every kind, in any order, are read without a difference."""
+    schema = released()["reply_record"][-1]
+    rng = random.Random(3)
+    for _ in range(EVENTS):
+        uuid = "00000000-0000-4000-8000-000000000002"
+        plain = (
+            entry_of(delta(rng.getrandbits(30), *rng.sample(range(99_999), size), attempt=uuid))
+            for size in (0, 1, 1, 1, 2)
+        )
+        entries = [*plain, *(any_value(Entry, rng) for _ in range(3))]
+        rng.shuffle(entries)
+        value = encode(ReplyRecord(entries=tuple(entries)))
+        datum = fastavro.schemaless_reader(io.BytesIO(value[10:]), schema.parsed, None)
+        assert decode(value, ReplyRecord) == msgspec.convert(datum, ReplyRecord)
+
+
+def test_a_reply_record_cut_anywhere_is_refused() -> None:
+    """No prefix of a record is read as a record, nor one with bytes after it."""
+    value = encode(ReplyRecord(entries=(entry_of(delta(70, 7, 300)), entry_of(start()))))
+    for size in range(len(value)):
+        with pytest.raises(Undecodable):
+            decode(value[:size], ReplyRecord)
+    with pytest.raises(Undecodable):
+        decode(value + b"\x00", ReplyRecord)
 
 
 def _lists(value: Any) -> Any:
