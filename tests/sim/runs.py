@@ -109,10 +109,13 @@ def _outcomes(seeds: list[int], jobs: int) -> Iterator[Outcome]:
 
 def _run_some(seeds: list[int]) -> list[Outcome]:
     quiet()
+    # Collecting between runs only: a finished run is one large cycle, a running one holds no waste.
     gc.disable()
+    gc.freeze()
     outcomes = []
     for seed in seeds:
         outcomes.append(run_seed(seed))
         gc.collect()
+    gc.unfreeze()
     gc.enable()
     return outcomes

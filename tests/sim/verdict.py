@@ -95,7 +95,7 @@ def _check_folds(checks: Checks) -> None:
         fold, saved_at = ReplyFold(), rng.randrange(len(places))
         for number, (partition, offset, index) in enumerate(places):
             if number == saved_at:
-                fold = deepcopy(fold)
+                fold = deepcopy(fold)  # a saved state
             record = records[partition][offset]
             fold.apply(fact_of(decoded[partition, offset][index]), record.append_time_ms)
         reply = checks.judge.replies[name]
