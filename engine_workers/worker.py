@@ -124,6 +124,7 @@ class Worker:
         await self._tail.start()  # before joining: nothing of our lanes may slip past the tail
         await self.deps.group.join([requests_topic(self.deps.pool)])
         self.state = ProcessState.SERVING
+        await self._reporter.run_once()  # at once: who sees us ready expects gateways to know it
         async with asyncio.TaskGroup() as group:
             group.create_task(self._fleet_tail.run(), name="fleet")
             group.create_task(self._tail.run(), name="tail")
