@@ -7,6 +7,7 @@ business (design rule 6.3).
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from infra.errors import LogError
@@ -35,14 +36,30 @@ class Outbox:
         self._writer = writer
         self._on_failed = on_failed
         self._waiting: list[tuple[int, Fact]] = []
+        self._last_delta: dict[str, int] = {}
+        """By request id, where in `_waiting` its newest fact stands, if that is a delta."""
         self._on_sent: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
         self.records = 0
         """Records sent so far; a figure for metrics."""
 
     def put(self, partition: int, fact: Fact) -> None:
-        """Queue a fact; the caller bounds how many can be waiting (credits, jobs in flight)."""
-        self._waiting.append((partition, fact))
+        """Queue a fact; the caller bounds how many can be waiting (credits, jobs in flight).
+
+        A delta that goes on where a waiting one of its reply ends is joined to it: steps that pile
+        up cost one entry, not one each.
+        """
+        before = self._last_delta.pop(fact.request_id, None)
+        if isinstance(fact, Delta):
+            joined = _joined(self._waiting[before][1], fact) if before is not None else None
+            if before is not None and joined is not None:
+                self._waiting[before] = (partition, joined)
+                self._last_delta[fact.request_id] = before
+            else:
+                self._last_delta[fact.request_id] = len(self._waiting)
+                self._waiting.append((partition, fact))
+        else:
+            self._waiting.append((partition, fact))
         self._wake.set()
 
     def when_sent(self, call: Callable[[], None]) -> None:
@@ -60,6 +77,7 @@ class Outbox:
         await self._wake.wait()
         self._wake.clear()
         waiting, self._waiting = self._waiting, []
+        self._last_delta.clear()
         on_sent, self._on_sent = self._on_sent, []
         by_partition: dict[int, list[Fact]] = {}
         for partition, fact in waiting:
@@ -88,3 +106,21 @@ class Outbox:
             self._on_failed(facts, error)
         elif error is not None:
             raise error
+
+
+def _joined(before: Fact, delta: Delta) -> Delta | None:
+    """Return two deltas of a reply as one; None where they do not follow on each other."""
+    if not isinstance(before, Delta) or before.attempt != delta.attempt:
+        return None
+    if (before.segment, before.choice) != (delta.segment, delta.choice):
+        return None
+    if before.first_index + len(before.token_ids) != delta.first_index:
+        return None
+    if before.stop or before.terminal or before.logprobs or before.ends_segment or delta.logprobs:
+        return None
+    return replace(
+        delta,
+        first_index=before.first_index,
+        token_ids=before.token_ids + delta.token_ids,
+        cached_tokens=before.cached_tokens,
+    )
