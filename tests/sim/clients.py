@@ -194,6 +194,7 @@ class Session:
 
 
 def numbered(body: list[bytes]) -> list[bytes]:
-    """Return the events of a stream that belong to the reply: those with an id."""
-    frames = b"".join(body).split(b"\n\n")
+    """Return the events of a stream that belong to the reply: those with an id, less comments."""
+    text = b"".join(line for line in b"".join(body).splitlines(keepends=True) if line[:1] != b":")
+    frames = [frame.lstrip(b"\n") for frame in text.split(b"\n\n")]
     return [frame + b"\n\n" for frame in frames if frame.startswith(b"id: ") or b"\nid: " in frame]
