@@ -100,6 +100,8 @@ class MemoryGroupReader:
     async def commit(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Commit in this member's name and noted generation; see the port."""
         await self._check_open()
+        # The request names the generation of when it was sent, however long it is on its way.
+        member_id, generation = self.member_id(), self._generation
         fate = self._broker.faults.commit(self.name, self._group_name)
         if fate.stall_ms:
             self._broker.fired["commit.stall"] += 1
@@ -110,7 +112,7 @@ class MemoryGroupReader:
         if fate.kind == "stale":
             self._group.rebalance()
         if fate.kind != "lose":
-            self._group.commit(self.member_id(), self._generation, next_offsets)
+            self._group.commit(member_id, generation, next_offsets)
         if fate.kind in ("lose", "ack_lost"):
             raise LogUnavailable("the commit's outcome is unknown")
         await asyncio.sleep(0)
