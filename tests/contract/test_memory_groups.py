@@ -297,3 +297,22 @@ def test_commit_faults() -> None:
         }
 
     run_virtually(main())
+
+
+def test_a_commit_keeps_the_generation_of_when_it_was_sent() -> None:
+    """One that stalls over a rebalance is refused, although its member has noted the newer one."""
+
+    async def main() -> None:
+        broker = broker_with(Script(commits=(CommitFate(stall_ms=1_000),)))
+        member = broker.group_reader("g", "m")
+        await member.join(["t"])
+        await member.poll(timeout_ms=0, max_records=1)
+        commit = asyncio.create_task(member.commit({HERE: 0}))
+        await asyncio.sleep(0.5)
+        broker.rebalance("g")
+        await member.poll(timeout_ms=0, max_records=1)
+        with pytest.raises(CommitRefused):
+            await commit
+        assert await member.committed([HERE]) == {}
+
+    run_virtually(main())
