@@ -155,9 +155,10 @@ class Checks:
         self, before: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
     ) -> None:
         """Judge a commit that a group's coordinator is about to take (I8, I16)."""
-        shown = " ".join(f"{place.partition}:{offset}" for place, offset in offsets.items())
+        # A member's partitions are a set of named ones: their order differs between interpreters.
+        shown = " ".join(f"{place.partition}:{offsets[place]}" for place in sorted(offsets))
         self.platform.events.note(self.platform.now_s(), f"commit {shown}")
-        for place, next_offset in offsets.items():
+        for place, next_offset in sorted(offsets.items()):
             log = self.platform.broker.partition(place)
             first = before.get(place, 0)
             for record in log.read(first, max(0, next_offset - first)):

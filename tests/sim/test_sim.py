@@ -16,7 +16,7 @@ SOAK = os.environ.get("MILLSTREAM_SOAK") == "1"
 SEEDS = 20_000 if SOAK else 1_000
 JOBS = min(os.cpu_count() or 1, 16 if SOAK else 4)
 FOUND_WITHIN_CPU_S = 60.0
-SOUND_SEEDS = 200 if SOAK else 4
+SOUND_SEEDS = 200 if SOAK else 2
 """How many seeds of each planted bug's schedule must be clean without the bug."""
 
 COUNTERS = (
@@ -68,7 +68,7 @@ def test_a_seed_replays_byte_for_byte_in_another_process(seed: int) -> None:
     assert str(here.options) in there.stdout
 
 
-@pytest.mark.parametrize("planted", MUTATIONS if SOAK else FIRST_SIX)
+@pytest.mark.parametrize("planted", MUTATIONS)
 def test_a_planted_bug_is_found(planted: str) -> None:
     """A checker finds the bug within its time, and clears the same schedules without it."""
     quiet()
@@ -79,14 +79,13 @@ def test_a_planted_bug_is_found(planted: str) -> None:
         assert sound.violation is None, f"{sound.options}\n{sound.violation}"
 
 
-def test_the_other_planted_bugs_are_found_in_one_minute() -> None:
-    """Each of the rest falls to a checker too, all of them within one bound."""
-    quiet()
-    missed, spent_cpu_s = [], 0.0
-    for planted in MUTATIONS:
-        outcome, _, cpu_s = find(planted, FOUND_WITHIN_CPU_S)
-        spent_cpu_s += cpu_s
-        if outcome is None:
-            missed.append(planted)
-    assert missed == []
-    print(f"{len(MUTATIONS)} planted bugs in {spent_cpu_s:.1f} CPU s")
+def test_the_six_bugs_that_matter_most_are_planted() -> None:
+    """Those that the platform's first promise rests on stand among the planted ones."""
+    assert set(FIRST_SIX) == {
+        "commit-too-early",
+        "sink-without-dedup",
+        "usage-at-the-acknowledgement",
+        "superseded-attempt-counts",
+        "published-before-the-own-start",
+        "late-record-run",
+    }
