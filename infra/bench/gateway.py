@@ -23,12 +23,14 @@ from infra.bench.peers import LITELLM, Served, litellm, mock_server
 from infra.bench.plan import LoadPlan, LoadResult
 from infra.bench.platform import clean_environ, running_platform
 from infra.bench.prompts import body, prompts
+from infra.bench.statistics import median
 from infra.bench.surroundings import Surroundings
 
 __all__ = ["bench_gateway"]
 
 _GATEWAY = {OURS: "gateway-0", THEIRS: "litellm"}
 _STEP_MS = 50.0
+_ENDLESS_TOKENS = 100_000
 _WARM_UP_REQUESTS = 100
 
 
@@ -44,7 +46,7 @@ async def bench_gateway(surroundings: Surroundings, options: GatewayOptions) -> 
             surroundings.say(f"preparing LiteLLM {LITELLM}")
             mock = await stack.enter_async_context(mock_server(environ, folder))
             systems[THEIRS] = await stack.enter_async_context(
-                litellm(environ, folder, surroundings.peers, mock)
+                litellm(environ, folder, surroundings.peers, mock, surroundings.entropy)
             )
         async with AsyncExitStack() as fast:
             systems[OURS] = await _serve_ours(fast, surroundings, options, step_ms=0.0)
@@ -56,8 +58,12 @@ async def bench_gateway(surroundings: Surroundings, options: GatewayOptions) -> 
                     await _throughput(load, surroundings, options, name, served, figures[name])
             for rate in options.rates:
                 for name, served in systems.items():
+                    if median(figures[name].whole_per_s) < rate:
+                        surroundings.say(f"{name} cannot do {rate:g} requests/s")
+                        continue
                     surroundings.say(f"{name} at {rate:g} requests/s")
                     await _open_loop(load, surroundings, options, rate, served, figures[name])
+        surroundings.keep("gateway", {name: item.raw for name, item in figures.items()})
         punctual = await _open_streams(load, surroundings, options, systems, figures)
     surroundings.keep("gateway", {name: item.raw for name, item in figures.items()})
     return gateway_measures(figures, options, punctual)
@@ -230,7 +236,17 @@ async def _open_streams(
     if THEIRS in systems:
         surroundings.say(f"{options.open_streams} open streams: {THEIRS}")
         watch = PeakMemory(systems[THEIRS].pids[_GATEWAY[THEIRS]])
-        plan = _plan(surroundings, systems[THEIRS], options.stream_tokens, stream=True, **how)
-        await watch.during(load.run(plan))
+        plan = _plan(
+            surroundings,
+            systems[THEIRS],
+            _ENDLESS_TOKENS,
+            stream=True,
+            mode="hold",
+            concurrency=options.open_streams,
+        )
+        held = await watch.during(load.hold(plan))
+        await load.leave()
+        await load.result()
+        surroundings.say(f"{THEIRS} held {held} streams")
         figures[THEIRS].rss_bytes = watch.rss_bytes
     return result

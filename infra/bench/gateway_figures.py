@@ -129,6 +129,8 @@ def _own_bounds(
         ),
         measure("invalid loads (generator too slow)", ours.invalid, "loads", "== 0"),
     ]
+    highest = max(ours.latency, default=0.0)
+    measures.append(measure("highest rate measured open-loop", highest, "1/s", ">= 200"))
     at_200 = ours.latency.get(200.0)
     if at_200 is not None:
         # The engine itself takes no time, so the whole latency is what the platform adds.
@@ -151,6 +153,8 @@ def _beside(ours: GatewayFigures, theirs: GatewayFigures, options: GatewayOption
         ratio = paired([a / b for a, b in zip(mine, others, strict=True) if b])
         measures.append(measure(f"{text}, of {THEIRS}'s", ratio.middle, "ratio", bound, ratio.note))
     for rate in options.rates:
+        if rate not in ours.latency or rate not in theirs.latency:
+            continue  # one of them cannot: its queue would grow without end
         mine_s, others_s = ours.latency[rate].whole.p99, theirs.latency[rate].whole.p99
         if mine_s and others_s:
             measures.append(

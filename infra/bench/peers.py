@@ -17,6 +17,7 @@ import httpx
 from infra.bench.children import Child, start, start_module
 from infra.bench.platform import clean_environ
 from infra.errors import StartupError
+from infra.ports import Entropy
 
 __all__ = [
     "LITELLM",
@@ -113,18 +114,21 @@ async def mock_server(environ: Mapping[str, str], folder: Path) -> AsyncIterator
 
 @asynccontextmanager
 async def litellm(
-    environ: Mapping[str, str], folder: Path, peers: Path, upstream: Served
+    environ: Mapping[str, str], folder: Path, peers: Path, upstream: Served, entropy: Entropy
 ) -> AsyncIterator[Served]:
     """Run LiteLLM's proxy, one worker, before `upstream` until the block ends.
 
     Its documentation's advice for speed is followed: production mode, logging at ERROR, no spend
-    or error logs, no retries, no health checks, uvloop; and no key check, which costs it more.
+    or error logs, no retries, no health checks, uvloop. It refuses to start without a key, so it
+    checks one, as the platform does; no database stands behind it.
     """
     python = await install(peers, "litellm", _LITELLM_PACKAGES)
     settings = folder / "litellm.yaml"
     settings.write_text(_LITELLM_SETTINGS.format(port=upstream.port))
     port = free_port()
+    key = f"sk-{entropy.token(16).hex()}"
     own = {
+        "LITELLM_MASTER_KEY": key,
         "LITELLM_MODE": "PRODUCTION",
         "LITELLM_LOG": "ERROR",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -133,7 +137,7 @@ async def litellm(
     command = (
         *(str(python.parent / "litellm"), "--config", str(settings)),
         *("--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"),
-        *("--telemetry", "False", "--loop", "uvloop"),
+        *("--telemetry", "False"),
     )
     child = await start("litellm", command, {**clean_environ(environ), **own}, folder)
     drain = asyncio.create_task(_drain(child))
@@ -143,7 +147,7 @@ async def litellm(
             host="127.0.0.1",
             port=port,
             path="/v1/chat/completions",
-            headers={},
+            headers={"authorization": f"Bearer {key}"},
             model="mock",
             pids={"litellm": child.pid, **upstream.pids},
         )
