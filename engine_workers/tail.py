@@ -172,9 +172,7 @@ class ReplyTail:
         reply.usage_event = encode(usage_of(request_id, reply.fold))
         # After the end nothing counts: of the fold only the end itself is needed, without its ids.
         reply.fold = ReplyFold(
-            end=End(
-                terminal=None, close_reason=end.close_reason, append_time_ms=end.append_time_ms
-            )
+            end=End(terminal=None, close_reason=end.close_reason, append_time_ms=end.append_time_ms)
         )
         self._ended[request_id] = None
 

@@ -122,7 +122,7 @@ class _Load:
             connections.append(connection)
         answered_by_s = self._loop.time() + _HELD_WITHIN_S
         # One look at all of them now and then is cheaper than an event for each.
-        while self._loop.time() < answered_by_s and any(
+        while self._loop.time() < answered_by_s and any(  # noqa: ASYNC110  # one look, no events
             not exchange.status and not exchange.failure for exchange in self._exchanges
         ):
             await asyncio.sleep(0.1)

@@ -22,7 +22,10 @@ from infra.config import Config
 
 __all__ = ["BARE", "OURS", "TUNED", "ServeOptions", "bench_serve", "serve_measures"]
 
-BARE, TUNED, DEFAULT, OURS = "engine alone", "vllm tuned", "vllm default", "millstream"
+BARE = "engine alone"
+TUNED = "vllm tuned"
+DEFAULT = "vllm default"
+OURS = "millstream"
 _TOKENS_BOUNDS = {"short": ">= 1.05", "long": ">= 1"}
 _BARE_BOUNDS = {1: ">= 0.9", 8: ">= 0.95", 32: ">= 0.97"}
 
