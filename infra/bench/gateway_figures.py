@@ -10,7 +10,8 @@ from infra.bench.statistics import median, paired
 
 __all__ = ["OURS", "THEIRS", "GatewayFigures", "GatewayOptions", "gateway_measures"]
 
-OURS, THEIRS = "millstream", "litellm"
+OURS = "millstream"
+THEIRS = "litellm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
