@@ -12,6 +12,7 @@ import resource
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from time import perf_counter
 
 import msgspec
 import uvloop
@@ -43,7 +44,7 @@ class _Load:
         """Carry the plan out and sum it up."""
         lags: list[float] = []
         probe = asyncio.create_task(self._probe(lags))
-        cpu_s, began_s = _cpu_s(), self._loop.time()
+        cpu_s, began_s = _cpu_s(), perf_counter()
         match self._plan.mode:
             case "closed":
                 await self._closed()
@@ -51,7 +52,7 @@ class _Load:
                 await self._paced()
             case "hold":
                 await self._hold()
-        wall_s, cpu_s = self._loop.time() - began_s, _cpu_s() - cpu_s
+        wall_s, cpu_s = perf_counter() - began_s, _cpu_s() - cpu_s
         probe.cancel()
         for connection in self._idle:
             connection.close()
@@ -61,18 +62,18 @@ class _Load:
 
     async def _closed(self) -> None:
         plan = self._plan
-        until_s = self._loop.time() + plan.duration_s
+        until_s = perf_counter() + plan.duration_s
         left = itertools.repeat(None, plan.requests) if plan.requests else itertools.repeat(None)
 
         async def client() -> None:
             connection = await self._connect()
             for _ in left:
-                if not plan.requests and self._loop.time() >= until_s:
+                if not plan.requests and perf_counter() >= until_s:
                     break
                 if not connection.is_open:
                     connection = await self._connect()
                 ended = asyncio.Event()
-                exchange = self._exchange(self._loop.time())
+                exchange = self._exchange(perf_counter())
                 connection.ask(next(self._requests), exchange, lambda _, e=ended: e.set())  # type: ignore[misc]
                 try:
                     async with asyncio.timeout(_ANSWER_WITHIN_S):
@@ -86,11 +87,11 @@ class _Load:
     async def _paced(self) -> None:
         plan = self._plan
         self._idle = [await self._connect() for _ in range(plan.concurrency)]
-        began_s = self._loop.time()
+        began_s = perf_counter()
         tasks: set[asyncio.Task[None]] = set()
         for number in range(int(plan.rate * plan.duration_s)):
             due_s = began_s + number / plan.rate
-            pause_s = due_s - self._loop.time()
+            pause_s = due_s - perf_counter()
             if pause_s > 0:
                 await asyncio.sleep(pause_s)
             exchange = self._exchange(due_s)
@@ -112,17 +113,17 @@ class _Load:
     async def _hold(self) -> None:
         plan = self._plan
         connections = []
-        began_s = self._loop.time()
+        began_s = perf_counter()
         for number in range(plan.concurrency):
-            pause_s = began_s + number / plan.connects_per_s - self._loop.time()
+            pause_s = began_s + number / plan.connects_per_s - perf_counter()
             if pause_s > 0:
                 await asyncio.sleep(pause_s)
             connection = await self._connect()
-            self._ask(connection, self._exchange(self._loop.time()))
+            self._ask(connection, self._exchange(perf_counter()))
             connections.append(connection)
-        answered_by_s = self._loop.time() + _HELD_WITHIN_S
+        answered_by_s = perf_counter() + _HELD_WITHIN_S
         # One look at all of them now and then is cheaper than an event for each.
-        while self._loop.time() < answered_by_s and any(  # noqa: ASYNC110  # one look, no events
+        while perf_counter() < answered_by_s and any(  # noqa: ASYNC110  # one look, no events
             not exchange.status and not exchange.failure for exchange in self._exchanges
         ):
             await asyncio.sleep(0.1)
@@ -157,7 +158,7 @@ class _Load:
         try:
             self._ask(await self._connect(), exchange)
         except OSError as error:
-            exchange.failure, exchange.ended_s = f"connect: {error}", self._loop.time()
+            exchange.failure, exchange.ended_s = f"connect: {error}", perf_counter()
 
     async def _connect(self) -> Connection:
         _, connection = await self._loop.create_connection(
@@ -167,9 +168,9 @@ class _Load:
 
     async def _probe(self, lags: list[float]) -> None:
         while True:
-            due_s = self._loop.time() + _PROBE_S
+            due_s = perf_counter() + _PROBE_S
             await asyncio.sleep(_PROBE_S)
-            lags.append(self._loop.time() - due_s)
+            lags.append(perf_counter() - due_s)
 
 
 def _request(plan: LoadPlan, body: str) -> bytes:

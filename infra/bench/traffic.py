@@ -6,6 +6,7 @@ Owns what the clients do; kills and measuring are `soak.py`'s.
 import asyncio
 import json
 from collections import Counter
+from time import perf_counter
 
 from infra.bench.exchange import Connection, Exchange
 from infra.bench.platform import RunningPlatform
@@ -57,8 +58,7 @@ class Traffic:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _ask(self, connection: Connection, request: bytes, leaves: bool) -> str:
-        loop = asyncio.get_running_loop()
-        exchange, ended = Exchange(loop.time()), asyncio.Event()
+        exchange, ended = Exchange(perf_counter()), asyncio.Event()
         connection.ask(request, exchange, lambda _: ended.set())
         if leaves:
             await asyncio.sleep(self._entropy.bits(8) / 1_000)
