@@ -17,7 +17,8 @@ _CARRY_BYTES = 16
 
 
 class Exchange:
-    """What came back for one request, and when (seconds of `perf_counter`: uvloop's own clock has milliseconds)."""
+    """What came back for one request, and when: in seconds of `perf_counter`, since uvloop's own
+    clock counts milliseconds."""
 
     __slots__ = ("arrivals", "due_s", "ended_s", "failure", "first_s", "sent_s", "size", "status")
 
