@@ -22,6 +22,7 @@ from infra.bench.measure import Measure
 from infra.bench.peers import LITELLM, Served, litellm, mock_server
 from infra.bench.plan import LoadPlan, LoadResult
 from infra.bench.platform import clean_environ, running_platform
+from infra.bench.plots import bars
 from infra.bench.prompts import body, prompts
 from infra.bench.statistics import median
 from infra.bench.surroundings import Surroundings
@@ -66,7 +67,24 @@ async def bench_gateway(surroundings: Surroundings, options: GatewayOptions) -> 
         surroundings.keep("gateway", {name: item.raw for name, item in figures.items()})
         punctual = await _open_streams(load, surroundings, options, systems, figures)
     surroundings.keep("gateway", {name: item.raw for name, item in figures.items()})
+    _draw(surroundings, figures)
     return gateway_measures(figures, options, punctual)
+
+
+def _draw(surroundings: Surroundings, figures: dict[str, GatewayFigures]) -> None:
+    figures = {name: item for name, item in figures.items() if item.whole_per_s}
+    groups = {
+        "requests/s": {name: median(item.whole_per_s) for name, item in figures.items()},
+        "requests per CPU s": {
+            name: median(item.whole_per_cpu_s) for name, item in figures.items()
+        },
+    }
+    surroundings.draw("gateway_requests", bars("bench gateway: whole replies", "1/s", groups))
+    groups = {
+        "events/s": {name: median(item.events_per_s) for name, item in figures.items()},
+        "events per CPU s": {name: median(item.events_per_cpu_s) for name, item in figures.items()},
+    }
+    surroundings.draw("gateway_events", bars("bench gateway: streams", "1/s", groups))
 
 
 async def _serve_ours(

@@ -26,13 +26,11 @@ __all__ = [
     "install",
     "litellm",
     "mock_server",
-    "plotting_python",
     "wait_answering",
 ]
 
 LITELLM = "1.108.7"
 _LITELLM_PACKAGES = (f"litellm[proxy]=={LITELLM}", "uvloop", "httptools")
-_PLOT_PACKAGES = ("matplotlib==3.10.8",)
 _INSTALL_WITHIN_S = 600.0
 _READY_WITHIN_S = 180.0
 _LITELLM_SETTINGS = """\
@@ -87,11 +85,6 @@ async def install(folder: Path, name: str, packages: tuple[str, ...]) -> Path:
     await _run(uv, "pip", "install", "--quiet", "--python", str(python), *packages)
     done.write_text(wanted)
     return python
-
-
-async def plotting_python(folder: Path) -> Path:
-    """Return a Python that has matplotlib. Raises StartupError."""
-    return await install(folder, "plots", _PLOT_PACKAGES)
 
 
 @asynccontextmanager

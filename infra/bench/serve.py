@@ -8,12 +8,14 @@ import dataclasses
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from infra.bench.accounts import cpu_between, pss_bytes, rss_bytes, sample
 from infra.bench.children import start_load
 from infra.bench.measure import Measure, measure
 from infra.bench.platform import clean_environ
+from infra.bench.plots import bars
 from infra.bench.prompts import prompts
 from infra.bench.serving import Loop, Loops, bare_engine, platform_loops, vllm_server
 from infra.bench.statistics import paired
@@ -79,6 +81,18 @@ async def bench_serve(
             systems = {DEFAULT: await stack.enter_async_context(server)}
             await _rounds(surroundings, options, systems, found)
     surroundings.keep("serve", _raw(found))
+    for name, unit, value in (
+        ("tokens_per_s", "tokens/s", attrgetter("tokens_per_s")),
+        ("ttft_p50", "ms", attrgetter("ttft_p50_ms")),
+    ):
+        groups = {
+            f"{kind}, {concurrency} streams": {
+                system: paired([value(loop) for loop in loops]).middle
+                for system, loops in rounds.items()
+            }
+            for (kind, concurrency), rounds in found.items()
+        }
+        surroundings.draw(f"serve_{name}", bars(f"bench serve: {name}", unit, groups))
     return serve_measures(found) + information
 
 

@@ -36,6 +36,11 @@ class Surroundings:
         text = json.dumps({"machine": self.machine(), "figures": figures}, indent=1)
         (self.out / f"{name}.json").write_text(text)
 
+    def draw(self, name: str, svg: str) -> None:
+        """Write a plot to the output folder, if there is one."""
+        if self.out is not None:
+            (self.out / f"{name}.svg").write_text(svg)
+
     def machine(self) -> dict[str, Any]:
         """Return what the figures depend on: cores, memory, load by others."""
         return {
