@@ -168,6 +168,9 @@ def _run(name: str, bench: Bench, as_json: bool, out: Path | None) -> None:
     )
     try:
         measures = asyncio.run(_until_told_to_stop(bench(surroundings)))
+    except asyncio.CancelledError:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise click.Abort from None
     except BaseException:
         click.echo(f"bench {name}: logs are kept in {scratch}", err=True)
         raise
