@@ -128,6 +128,8 @@ class _Load:
         ):
             await asyncio.sleep(0.1)
         held = sum(1 for item in self._exchanges if item.status == 200 and not item.failure)
+        for item in self._exchanges:
+            item.arrivals.clear()  # what came while streams were still being opened
         _say({"held": held})
         await self._lines.readline()
         for connection in connections:
