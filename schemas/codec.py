@@ -19,6 +19,7 @@ import msgspec
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
 from schemas.avro_writer import compile_writer
+from schemas.idempotency import IdempotencyRecord
 from schemas.operations import ControlRecord, DeadLetter, ProcessReported
 from schemas.replies import Entry, ReplyRecord
 from schemas.reply_reader import read_reply_record
@@ -38,6 +39,7 @@ SUBJECTS: Mapping[type, str] = {
     ControlRecord: "control_record",
     ProcessReported: "process_reported",
     DeadLetter: "dead_letter",
+    IdempotencyRecord: "idempotency_record",
 }
 
 

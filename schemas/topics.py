@@ -42,6 +42,7 @@ class Topic:
 
 
 REPLIES = "replies.v1"
+IDEMPOTENCY = "idempotency.v1"
 USAGE = "usage.v1"
 USAGE_TOTALS = "usage-totals.v1"
 FLEET_STATUS = "fleet-status.v1"
@@ -62,6 +63,11 @@ def requests_topic(pool: str) -> str:
 def usage_partition(org: str) -> int:
     """Return the partition of `usage.v1` that holds everything of an org."""
     return zlib.crc32(org.encode()) % limits.USAGE_PARTITIONS
+
+
+def idempotency_partition(name: str) -> int:
+    """Return the partition of `idempotency.v1` for a scope or a request id."""
+    return zlib.crc32(name.encode()) % limits.IDEMPOTENCY_PARTITIONS
 
 
 def workers_group(pool: str) -> str:
@@ -92,6 +98,14 @@ def _token_path(pool: str) -> tuple[Topic, ...]:
             retention_ms=limits.REPLIES_RETENTION_MS,
             writers=frozenset({worker, gateway}),
             readers=frozenset({worker, gateway, Role.OPERATOR}),
+        ),
+        Topic(
+            name=IDEMPOTENCY,  # never compacted: losing and released claims must stay in their order
+            partitions=limits.IDEMPOTENCY_PARTITIONS,
+            key="hash of org, workspace and idempotency key",
+            retention_ms=limits.IDEMPOTENCY_RETENTION_MS,
+            writers=frozenset({gateway}),
+            readers=frozenset({gateway, Role.OPERATOR}),
         ),
     )
 
