@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway import generation, information
+from gateway import generation, information, resumption
 from gateway.call import call_of
 from gateway.deps import Deps
 from gateway.edge import Edge
@@ -30,6 +30,10 @@ _API: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/messages", generation.messages),
     ("POST", "/messages/count_tokens", generation.count_tokens),
     ("POST", "/chat/completions", generation.chat_completions),
+    ("GET", "/messages/{reply_id}", resumption.retrieve),
+    ("GET", "/chat/completions/{reply_id}", resumption.retrieve),
+    ("POST", "/messages/{reply_id}/cancel", resumption.cancel),
+    ("POST", "/chat/completions/{reply_id}/cancel", resumption.cancel),
     ("GET", "/models", information.list_models),
     ("GET", "/models/{model_id:path}", information.retrieve_model),
 )

@@ -11,12 +11,10 @@ from typing import Protocol
 from structlog.typing import FilteringBoundLogger
 
 from gateway.bodies import BodyReader
-from gateway.closing import Closer
 from gateway.deps import Deps
+from gateway.parts import Wiring, build_parts
 from gateway.prompts import Prompts
-from gateway.reader import ReplyReader
-from gateway.rereading import RereadingPool
-from gateway.submission import ServedModel, Submission
+from gateway.submission import ServedModel
 from gateway.totals import TotalsTail, TotalsView
 from infra.config import Config
 from infra.control import ControlTail, ControlView
@@ -70,9 +68,10 @@ class Gateway:
 
         # Separate writers: back-pressure on requests must not delay closes or reports (rule 15).
         self._requests, self._closes = writer("requests"), writer("closes")
-        self._status = writer("status")
+        self._claims, self._status = writer("claims"), writer("status")
         self._reply_log, self._control_log = reader("replies"), reader("control")
         self._fleet_log, self._totals_log = reader("fleet"), reader("totals")
+        self._claim_log = reader("idempotency")
         bury = DeadLetters(self._status, clock, config.process).bury
         control, totals = ControlView(), TotalsView()
         self._fleet = FleetView()
@@ -80,29 +79,29 @@ class Gateway:
         self._fleet_tail = FleetTail(self._fleet_log, self._fleet)
         self._totals_tail = TotalsTail(self._totals_log, totals)
         self._reporter = FleetReporter(self._status, self._report)
-        self._replies = ReplyReader(
-            reader=self._reply_log, partition=_preferred_partition(config.process), bury=bury
-        )
-        self._closer = Closer(
-            writer=self._closes, clock=clock, reader=self._replies, by=self._incarnation
-        )
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
         )
-        submission = Submission(
-            clock=clock,
-            entropy=entropy,
-            control=control,
-            live_workers=lambda: self._fleet.live("worker", config.pool),
-            reader=self._replies,
-            requests=self._requests,
-            closer=self._closer,
-            rereadings=RereadingPool(open_reader),
-            gateway=self._incarnation,
-            model=_served_model(config),
-            inflight_max=config.gateway_inflight_max,
+        self._parts = build_parts(
+            Wiring(
+                clock=clock,
+                entropy=entropy,
+                control=control,
+                live_workers=lambda: self._fleet.live("worker", config.pool),
+                partition=_preferred_partition(config.process),
+                reply_reader=self._reply_log,
+                claim_reader=self._claim_log,
+                open_reader=open_reader,
+                requests=self._requests,
+                closes=self._closes,
+                claims=self._claims,
+                gateway=self._incarnation,
+                model=_served_model(config),
+                bury=bury,
+                inflight_max=config.gateway_inflight_max,
+            )
         )
-        self.deps = self._deps(clock, entropy, control, submission, totals)
+        self.deps = self._deps(clock, entropy, control, totals)
         self._health = HealthServer(
             "127.0.0.1",
             config.health_port,
@@ -124,8 +123,10 @@ class Gateway:
             return "the platform is starting: no API key was made yet"
         if not self._prompts.loaded:
             return "the platform is starting: the model is not there yet"
-        if not self._replies.started:
+        if not self._parts.replies.started:
             return "the platform is starting: replies are not read yet"
+        if not self._parts.claim_tail.caught_up:
+            return "the platform is starting: idempotency keys are not read yet"
         return None
 
     def start(self) -> None:
@@ -139,7 +140,10 @@ class Gateway:
             self._after(self._control_log, self._control_tail.run()),
             self._after(self._fleet_log, self._fleet_tail.run()),
             self._after(self._totals_log, self._totals_tail.run()),
-            self._after(self._reply_log, self._replies.run()),
+            self._after(self._claims),
+            self._after(self._claim_log, self._parts.claim_tail.run()),
+            self._after(self._reply_log, self._parts.replies.run()),
+            self._parts.run(),
         ):
             task = asyncio.create_task(work)
             task.add_done_callback(self._complain)
@@ -159,7 +163,7 @@ class Gateway:
         """Finish closes, say goodbye, release connections; every step is bounded."""
         if self._fuse is not None:
             self._fuse.cancel()
-        await self._closer.stop(limits.CLOSE_READ_BACK_MS / 1000)
+        await self._parts.stop(limits.CLOSE_READ_BACK_MS / 1000)
         if self._control_tail.caught_up:  # else there is nobody to say goodbye to
             await self._reporter.say_goodbye()
         for task in self._tasks:
@@ -175,7 +179,6 @@ class Gateway:
         clock: Clock,
         entropy: Entropy,
         control: ControlView,
-        submission: Submission,
         totals: TotalsView,
     ) -> Deps:
         config = self._config
@@ -185,7 +188,11 @@ class Gateway:
             log=self._log,
             metrics=Metrics(),
             control=control,
-            submission=submission,
+            submission=self._parts.submission,
+            keyed=self._parts.keyed,
+            tails=self._parts.tails,
+            closer=self._parts.closer,
+            orphans=self._parts.orphans,
             prompts=self._prompts,
             totals=totals,
             bodies=BodyReader(),
@@ -200,8 +207,10 @@ class Gateway:
         return (
             self._requests,
             self._closes,
+            self._claims,
             self._status,
             self._reply_log,
+            self._claim_log,
             self._control_log,
             self._fleet_log,
             self._totals_log,

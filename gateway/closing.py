@@ -6,8 +6,9 @@ submission (sends of unknown outcome) and the drain.
 """
 
 import asyncio
+from typing import Protocol
 
-from gateway.reader import Followed, ReplyReader
+from gateway.reader import Followed
 from infra.errors import LogError, SendRefused
 from infra.ports import Clock, LogWriter
 from schemas import limits
@@ -15,13 +16,21 @@ from schemas.codec import encode
 from schemas.replies import BOUNDARY_HEADER, Closed, CloseReason, Entry, ReplyRecord
 from schemas.topics import REPLIES
 
-__all__ = ["Closer"]
+__all__ = ["Closer", "Follower"]
+
+
+class Follower(Protocol):
+    """Who follows the replies that are closed: one tail, or all of a gateway's."""
+
+    def forget(self, request_id: str) -> None:
+        """Follow a reply no longer; unknown ids are ignored."""
 
 
 class Closer:
     """Appends closes in the background, so that a client that left is not waited for."""
 
-    def __init__(self, *, writer: LogWriter, clock: Clock, reader: ReplyReader, by: str) -> None:
+    def __init__(self, *, writer: LogWriter, clock: Clock, reader: Follower, by: str) -> None:
+        """Take the parts; `reader` forgets a reply once its close is through."""
         self._writer = writer
         self._clock = clock
         self._reader = reader

@@ -2,7 +2,7 @@
 
 Owns the loop from accepted chunks to response bytes, keep-alives, the watch for a client that
 leaves, and the cut of one that does not read. Text comes from `schemas/assembler`, acceptance from
-`live_reply.py`. Each class is an ASGI response made by `generation.py`.
+`live_reply.py`. Each class is an ASGI response, made by `deliver` for the handlers.
 """
 
 import asyncio
@@ -10,9 +10,10 @@ import math
 from typing import Final
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.call import Call
+from gateway.cursor import Cursor, rest_of
 from gateway.deps import Deps
 from gateway.errors import ClientGone, broken_by, show
 from gateway.live_reply import LiveReply
@@ -20,9 +21,9 @@ from gateway.mailbox import Chunk
 from schemas import limits
 from schemas.assembler import Assembler
 from schemas.fold import End
-from schemas.ids import show_request_id
+from schemas.ids import RequestId, show_reply_id, show_request_id
 
-__all__ = ["StreamedReply", "WholeReply"]
+__all__ = ["StreamedReply", "WholeReply", "deliver"]
 
 _SSE_HEADERS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -31,19 +32,58 @@ _SSE_HEADERS: Final = (
 )
 
 
+_REPLAYED: Final = (b"idempotent-replayed", b"true")
+
+
+def deliver(
+    call: Call,
+    deps: Deps,
+    reply: LiveReply,
+    *,
+    stream: bool,
+    after: Cursor | None = None,
+    replayed: bool = False,
+) -> ASGIApp:
+    """Return the response that delivers a reply to one client, from its first event or `after`."""
+    request = reply.request
+    reply_id = show_reply_id(
+        request.header.dialect.value,
+        request.locator,
+        RequestId(request.request_id),
+        request.identity.org,
+        request.identity.workspace,
+        deps.locator_key,
+    )
+    assembler = Assembler(request.header, reply_id, deps.prompts.decoder)
+    form = StreamedReply if stream else WholeReply
+    return form(call, deps, reply, assembler, after=after, replayed=replayed)
+
+
 class _Delivery:
     """What both forms share: the client's watch, the writes, the end of the reply."""
 
-    def __init__(self, call: Call, deps: Deps, reply: LiveReply, assembler: Assembler) -> None:
+    def __init__(
+        self,
+        call: Call,
+        deps: Deps,
+        reply: LiveReply,
+        assembler: Assembler,
+        *,
+        after: Cursor | None = None,
+        replayed: bool = False,
+    ) -> None:
+        """Take the parts; events up to and with `after` are not sent, whole bodies know none."""
         self._call = call
         self._deps = deps
         self._reply = reply
         self._assembler = assembler
+        self._after = after
+        self._headers = [_REPLAYED] if replayed else []
         self._last_s = 0.0
         """When the newest tokens were taken."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Deliver; a client that leaves closes the reply at once.
+        """Deliver; what a client that leaves means for the reply is up to `orphans.py`.
 
         Raises: ClientGone; ReplyBroken where the reply failed before the response had started.
         """
@@ -129,9 +169,9 @@ class StreamedReply(_Delivery):
             payload = self._assemble(chunks, end)
             if not payload and clock.monotonic_s() >= quiet_until_s:
                 payload = self._assembler.keepalive()
-            if payload:
+            done = end is not None and end.terminal is not None
+            if payload or done:
                 await self._start(send)
-                done = end is not None and end.terminal is not None
                 await self._write(send, payload, more=not done)
                 quiet_until_s = clock.monotonic_s() + keepalive_s
             if end is not None:
@@ -152,18 +192,19 @@ class StreamedReply(_Delivery):
         parts: list[bytes] = []
         if not self._opened and (chunks or terminal is not None):
             self._opened = True
-            parts.extend(event.payload for event in self._assembler.opening())
+            parts.extend(rest_of(self._assembler.opening(), self._after))
         for chunk in chunks:
             events = self._assembler.feed(chunk.choice, chunk.token_ids, chunk.cached_tokens)
-            parts.extend(event.payload for event in events)
+            parts.extend(rest_of(events, self._after))
         if terminal is not None:
-            parts.extend(event.payload for event in self._assembler.finish(terminal.stops))
+            parts.extend(rest_of(self._assembler.finish(terminal.stops), self._after))
         return b"".join(parts)
 
     async def _start(self, send: Send) -> None:
         if not self._started:
             self._started = True
-            await send({"type": "http.response.start", "status": 200, "headers": [*_SSE_HEADERS]})
+            headers = [*_SSE_HEADERS, *self._headers]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
 class WholeReply(_Delivery):
@@ -182,6 +223,7 @@ class WholeReply(_Delivery):
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
+            *self._headers,
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._write(send, body, more=False)

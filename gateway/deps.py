@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from structlog.typing import FilteringBoundLogger
 
 from gateway.bodies import BodyReader
+from gateway.closing import Closer
+from gateway.keyed import Keyed
+from gateway.orphans import Orphans
 from gateway.prompts import Prompts
+from gateway.reply_tails import ReplyTails
 from gateway.submission import ServedModel, Submission
 from gateway.totals import TotalsView
 from infra.control import ControlView
@@ -28,6 +32,10 @@ class Deps:
     metrics: Metrics
     control: ControlView
     submission: Submission
+    keyed: Keyed
+    tails: ReplyTails
+    closer: Closer
+    orphans: Orphans
     prompts: Prompts
     totals: TotalsView
     bodies: BodyReader

@@ -7,6 +7,8 @@
         PathUnknown        no such path
         MethodNotAllowed   not with this method
         ModelUnknown       no such model here
+        ReplyUnknown       no such reply, not of this org, or not kept any more
+        KeyReused          the idempotency key belongs to another request
         BodyTooLarge       more bytes than the limit
         BodyTooSlow        the body did not arrive in time
         EventTooLarge      the request does not fit the log
@@ -30,6 +32,7 @@ __all__ = [
     "ClientGone",
     "EventTooLarge",
     "GatewayError",
+    "KeyReused",
     "MethodNotAllowed",
     "ModelUnknown",
     "NotAuthenticated",
@@ -38,6 +41,7 @@ __all__ = [
     "PathUnknown",
     "Refused",
     "ReplyBroken",
+    "ReplyUnknown",
     "Shown",
     "broken_by",
     "show",
@@ -74,6 +78,14 @@ class MethodNotAllowed(Refused):
 
 class ModelUnknown(Refused):
     """The model named is not served here."""
+
+
+class ReplyUnknown(Refused):
+    """There is no such reply for this org, or the log does not keep it any more."""
+
+
+class KeyReused(Refused):
+    """The idempotency key was used with another request."""
 
 
 class BodyTooLarge(Refused):
@@ -129,6 +141,8 @@ _STATUS: Mapping[type[GatewayError], tuple[int, str | None]] = {
     NotPermitted: (403, "permission_denied"),
     PathUnknown: (404, None),
     ModelUnknown: (404, "model_not_found"),
+    ReplyUnknown: (404, "reply_not_found"),
+    KeyReused: (422, "idempotency_key_reused"),
     MethodNotAllowed: (405, None),
     BodyTooSlow: (408, None),
     BodyTooLarge: (413, "request_too_large"),

@@ -56,4 +56,5 @@ async def ready(_request: Request, deps: Deps) -> Response:
 async def metrics(_request: Request, deps: Deps) -> Response:
     """GET /metrics: Prometheus's text format."""
     deps.metrics.gauge("requests_open", deps.submission.open_count)
+    deps.metrics.gauge("replies_orphaned", deps.orphans.count)
     return Response(deps.metrics.expose(), media_type=METRICS_TYPE)

@@ -9,15 +9,14 @@ from collections.abc import AsyncIterator, Callable
 
 from gateway.closing import Closer
 from gateway.errors import ReplyBroken
-from gateway.mailbox import Chunk, Mail
-from gateway.reader import Followed, ReplyReader
+from gateway.mailbox import Chunk, Mail, Mailbox
+from gateway.reader import Asked, Followed, ReplyReader
 from gateway.rereading import Rereading, RereadingPool
 from infra.errors import LogUnavailable, OffsetUnreadable
 from infra.ports import Clock
 from schemas import limits
 from schemas.fold import End
 from schemas.replies import CloseReason
-from schemas.requests import RequestAccepted
 
 __all__ = ["LiveReply"]
 
@@ -31,32 +30,43 @@ class LiveReply:
         self,
         *,
         followed: Followed,
+        mailbox: Mailbox,
         reader: ReplyReader,
         closer: Closer,
         rereadings: RereadingPool,
         clock: Clock,
         on_release: Callable[["LiveReply"], None],
     ) -> None:
+        """Take the parts; `reader` is the tail of the reply's partition, `mailbox` this consumer's.
+
+        `on_release` decides what a reply without consumers means.
+        """
         self._followed = followed
-        self._mailbox = followed.mailbox
+        self._mailbox = mailbox
         self._reader = reader
         self._closer = closer
         self._rereadings = rereadings
         self._clock = clock
         self._on_release = on_release
         self._rereading: Rereading | None = None
-        self._taken = 0
+        self._tokens_taken = 0
         self._answer_by_ms: int | None = None
         self._interrupted = False
+        self._detached: str | None = None
         self.end: End | None = None
         """How the reply ended; set once every accepted chunk before it has been taken."""
         self.overflows = 0
         """How often the mailbox was dropped and the reply read again from the log."""
 
     @property
-    def request(self) -> RequestAccepted:
+    def request(self) -> Asked:
         """The request as it was sent: its id, locator and header."""
         return self._followed.request
+
+    @property
+    def followed(self) -> Followed:
+        """The reply itself, which other consumers may share."""
+        return self._followed
 
     @property
     def accepted_count(self) -> int:
@@ -77,6 +87,8 @@ class LiveReply:
         """
         until_ms = self._clock.now_ms() + timeout_ms
         while self.end is None and not self._interrupted:
+            if self._detached is not None:
+                raise ReplyBroken(CloseReason.FAILED, self._detached)
             mail = await self._collect()
             if mail:
                 return self._deliver(mail)
@@ -107,15 +119,19 @@ class LiveReply:
         self._interrupted = True
         self._mailbox.wake()
 
+    def detach(self, message: str) -> None:
+        """End this consumer with an error; the reply itself runs on and can be resumed."""
+        self._detached = message
+        self._mailbox.wake()
+
     @property
     def interrupted(self) -> bool:
         """True after `interrupt`."""
         return self._interrupted
 
     async def release(self) -> None:
-        """Stop consuming; a reply that has not ended is closed as cancelled."""
-        self.close(CloseReason.CANCELLED)
-        self._mailbox.close()
+        """Stop consuming; what becomes of a reply that has not ended is up to `on_release`."""
+        self._followed.unsubscribe(self._mailbox)
         self._on_release(self)
         if self._rereading is not None:
             rereading, self._rereading = self._rereading, None
@@ -129,7 +145,7 @@ class LiveReply:
         try:
             if self._rereading is None:
                 self._rereading = await self._rereadings.open(
-                    request.request_id, request.locator, self._taken
+                    request.request_id, request.locator, self._tokens_taken
                 )
                 self.overflows += self._rereading is not None
             if self._rereading is None:  # too many read at once: wait for a place
@@ -151,11 +167,12 @@ class LiveReply:
         return mail
 
     def _deliver(self, mail: list[Mail]) -> list[Chunk]:
-        self._taken += len(mail)
         last = mail[-1]
         if isinstance(last, End):
             self.end = last
-        return [entry for entry in mail if isinstance(entry, Chunk)]
+        chunks = [entry for entry in mail if isinstance(entry, Chunk)]
+        self._tokens_taken += sum(len(chunk.token_ids) for chunk in chunks)
+        return chunks
 
     @property
     def _ended(self) -> bool:

@@ -12,7 +12,9 @@ from schemas import limits
 from schemas.fold import End, ReplyFold
 from schemas.replies import Closed, Delta, Start, Stop
 
-__all__ = ["Chunk", "Mail", "Mailbox", "accept"]
+__all__ = ["Chunk", "Mail", "Mailbox", "accept", "so_far"]
+
+_CHUNK_TOKENS_MAX = 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ Mail = Chunk | End
 def accept(fold: ReplyFold, fact: Start | Delta | Closed, append_time_ms: int) -> tuple[Mail, ...]:
     """Apply one fact to a fold and return what a client gets to see of it.
 
-    The same log gives the same mail, in number and order, to every reader: a consumer counts what
+    The same log gives the same tokens in the same order to every reader: a consumer counts those
     it took and can go on from any other reader's mail.
     """
     first = fold.first_token_at_ms is None
@@ -49,6 +51,28 @@ def accept(fold: ReplyFold, fact: Start | Delta | Closed, append_time_ms: int) -
                 stop=fact.stop,
             )
         )
+    if fold.end is not None:
+        mail.append(fold.end)
+    return tuple(mail)
+
+
+def so_far(fold: ReplyFold) -> tuple[Mail, ...] | None:
+    """Return the mail of everything accepted so far, for a consumer that comes late.
+
+    None where choices run side by side: a fold keeps no order between them, only the log does.
+    """
+    if len({choice for _, choice in fold.accepted}) > 1:
+        return None
+    mail: list[Mail] = []
+    for (_, choice), token_ids in sorted(fold.accepted.items()):
+        for first in range(0, len(token_ids), _CHUNK_TOKENS_MAX):
+            chunk = Chunk(
+                choice=choice,
+                token_ids=tuple(token_ids[first : first + _CHUNK_TOKENS_MAX]),
+                cached_tokens=None if mail else fold.cached_tokens,
+                stop=None,
+            )
+            mail.append(chunk)
     if fold.end is not None:
         mail.append(fold.end)
     return tuple(mail)

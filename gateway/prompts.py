@@ -7,8 +7,8 @@ Called by the handlers of messages, chat completions and count_tokens.
 import asyncio
 from collections.abc import Callable, Sequence
 
+from gateway.drafting import prompt_too_long
 from gateway.errors import Overloaded
-from gateway.submission import prompt_too_long
 from infra.tokenizer import Tokenizer, UnrenderablePrompt
 from schemas.assembler import TokenDecoder
 from schemas.dialects.canonical import CanonicalMessage, InvalidRequest

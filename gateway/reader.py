@@ -6,33 +6,92 @@ skipped. Floors of new requests come from here (design rules 5.3 and 6.7). Write
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from gateway.mailbox import Mailbox, accept
+from gateway.mailbox import Mailbox, accept, so_far
 from infra.control import Bury
 from infra.errors import LogError, OffsetUnreadable
 from infra.ports import LogReader, LogRecord, TopicPartition
 from schemas import limits
 from schemas.codec import decode
 from schemas.fold import ReplyFold
+from schemas.ids import Locator
 from schemas.replies import CloseReason, ReplyRecord, fact_of
-from schemas.requests import RequestAccepted
+from schemas.requests import Identity, Placement, ReplyHeader
 from schemas.topics import REPLIES
 
-__all__ = ["Followed", "ReplyReader"]
+__all__ = ["Asked", "Followed", "ReplyReader"]
+
+
+class Asked(Protocol):
+    """What a follower knows of the request: a `RequestAccepted`, or what a reply's log tells."""
+
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def locator(self) -> Locator: ...
+    @property
+    def header(self) -> ReplyHeader: ...
+    @property
+    def identity(self) -> Identity: ...
+    @property
+    def placement(self) -> Placement: ...
+    @property
+    def admit_by_ms(self) -> int: ...
+    @property
+    def deadline_ms(self) -> int: ...
+    @property
+    def resumable(self) -> bool: ...
+    @property
+    def keyed(self) -> bool: ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Followed:
-    """One reply that this gateway follows, from before its request was sent until its end."""
+    """One reply that this gateway follows, until its end, for any number of consumers."""
 
-    request: RequestAccepted
-    mailbox: Mailbox
+    request: Asked
+    owned: bool = True
+    """True where this gateway answers for its end: the request was sent from here."""
+    mailboxes: list[Mailbox] = field(default_factory=list)
+    """One for each consumer."""
     fold: ReplyFold = field(default_factory=ReplyFold)
+    complete_to: int = 0
+    """Facts below this offset are in the fold already (it was read from the floor)."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the end was read back."""
+    end_offset: int | None = None
+    """Where the end stands, once it was read back."""
     closing: CloseReason | None = None
     """Why this gateway asked for the end, where it did; the log may say otherwise."""
+    on_end: Callable[["Followed"], None] | None = None
+    """Called once, when the end was read back."""
+
+    def subscribe(self, entries_max: int = limits.MAILBOX_ENTRIES_MAX) -> Mailbox:
+        """Add a consumer; its mailbox begins with everything accepted so far."""
+        mailbox = Mailbox(entries_max)
+        mail = so_far(self.fold)
+        if mail is None or len(mail) > entries_max:
+            mailbox.lapse()  # it begins with the log itself
+        else:
+            mailbox.put(mail, self.complete_to)
+        self.mailboxes.append(mailbox)
+        return mailbox
+
+    def unsubscribe(self, mailbox: Mailbox) -> None:
+        """Take a consumer away; repeated calls have no effect."""
+        mailbox.close()
+        if mailbox in self.mailboxes:
+            self.mailboxes.remove(mailbox)
+
+    def finish(self, offset: int) -> None:
+        """Note that the end was read back at this offset."""
+        self.end_offset = offset
+        self.ended.set()
+        if self.on_end is not None:
+            self.on_end(self)
 
 
 class ReplyReader:
@@ -72,15 +131,20 @@ class ReplyReader:
         self._assign(bounds[self._partition].end)
 
     def follow(self, followed: Followed) -> None:
-        """Fold this reply from now on; call it before its request is sent."""
+        """Fold this reply from now on: before its request is sent, or read up to here at least."""
         request = followed.request
         assert request.locator.partition == self.partition, "followed where it is not read"
-        assert request.locator.floor <= self.next_offset, "a floor above the tail misses records"
+        known_to = max(request.locator.floor, followed.complete_to)
+        assert known_to >= self.next_offset, "records between fold and tail would be missed"
         self._followed[request.request_id] = followed
 
     def forget(self, request_id: str) -> None:
         """Follow a reply no longer; unknown ids are ignored."""
         self._followed.pop(request_id, None)
+
+    def find(self, request_id: str) -> Followed | None:
+        """Return a reply that is followed now."""
+        return self._followed.get(request_id)
 
     def followed(self) -> tuple[Followed, ...]:
         """Return all replies followed now."""
@@ -124,14 +188,15 @@ class ReplyReader:
         facts = [fact_of(entry) for entry in decode(record.value, ReplyRecord).entries]
         for fact in facts:
             followed = self._followed.get(fact.request_id)
-            if followed is None:
+            if followed is None or record.offset < followed.complete_to:
                 continue
             mail = accept(followed.fold, fact, record.append_time_ms)
             if mail:
-                followed.mailbox.put(mail, record.offset)
+                for mailbox in followed.mailboxes:
+                    mailbox.put(mail, record.offset)
             if followed.fold.end is not None:
-                followed.ended.set()
                 self.forget(fact.request_id)
+                followed.finish(record.offset)
 
     async def _recover(self) -> None:
         """Go on from what the log still holds, after retention has overtaken the tail.
@@ -141,7 +206,8 @@ class ReplyReader:
         """
         bounds = (await self._reader.bounds([self._partition]))[self._partition]
         for followed in self.followed():
-            followed.mailbox.lapse()
+            for mailbox in followed.mailboxes:
+                mailbox.lapse()
             self.forget(followed.request.request_id)
         self._assign(bounds.start if self.next_offset < bounds.start else bounds.end)
 

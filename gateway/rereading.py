@@ -1,14 +1,15 @@
 """Re-reading a reply from the log, from its floor: what refills a mailbox that was dropped.
 
-Owns one range read: a reader of its own, a fold from scratch and the count of mail that the client
-already has. Slow client, resume and replay are this one mechanism (design step 5.6). Called by
-`live_reply.py`; how many run at once is bounded there.
+Owns one range read: a reader of its own, a fold from scratch and the count of tokens that the
+client already has. Slow client, resume and replay are this one mechanism (design step 5.6). Called
+by `live_reply.py` and `reply_tails.py`; how many run at once is bounded here.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
-from gateway.mailbox import Mail, accept
-from infra.ports import LogReader, TopicPartition
+from gateway.mailbox import Chunk, Mail, accept
+from infra.ports import Bounds, LogReader, TopicPartition
 from schemas import limits
 from schemas.codec import Undecodable, decode
 from schemas.fold import ReplyFold
@@ -23,14 +24,16 @@ OpenReader = Callable[[], Awaitable[LogReader]]
 
 
 class Rereading:
-    """One reply read again from its floor, past the mail that was already taken."""
+    """One reply read again from its floor, past the tokens that were already taken."""
 
     def __init__(self, reader: LogReader, request_id: str, locator: Locator, taken: int) -> None:
         self._reader = reader
         self._request_id = request_id
         self._partition = TopicPartition(REPLIES, locator.partition)
-        self._fold = ReplyFold()
-        self._to_skip = taken
+        self.fold = ReplyFold()
+        self.end_offset: int | None = None
+        """Where the end stands, once it was read."""
+        self._tokens_to_skip = taken
         self.next_offset = locator.floor
         reader.assign({self._partition: locator.floor})
 
@@ -51,14 +54,32 @@ class Rereading:
                 continue  # the tail has met it too, and buries it
             for fact in facts:
                 if fact.request_id == self._request_id:
-                    fresh.extend(accept(self._fold, fact, record.append_time_ms))
-        skipped = min(self._to_skip, len(fresh))
-        self._to_skip -= skipped
-        return fresh[skipped:]
+                    fresh.extend(accept(self.fold, fact, record.append_time_ms))
+            if self.fold.end is not None and self.end_offset is None:
+                self.end_offset = record.offset
+        return self._skip(fresh)
+
+    async def bounds(self) -> Bounds:
+        """Return the partition's present bounds. Raises LogUnavailable."""
+        return (await self._reader.bounds([self._partition]))[self._partition]
 
     async def close(self) -> None:
         """Release the reader."""
         await self._reader.close()
+
+    def _skip(self, mail: list[Mail]) -> list[Mail]:
+        """Drop the tokens that were taken already; records may be cut anywhere."""
+        rest: list[Mail] = []
+        for entry in mail:
+            left = self._tokens_to_skip
+            if not left or not isinstance(entry, Chunk):
+                rest.append(entry)
+                continue
+            self._tokens_to_skip -= min(left, len(entry.token_ids))
+            if len(entry.token_ids) > left:
+                cut = entry.token_ids[left:]
+                rest.append(replace(entry, token_ids=cut, cached_tokens=None))
+        return rest
 
 
 class RereadingPool:

@@ -21,6 +21,8 @@ MetricName = Literal[
     "clients_disconnected",
     "clients_too_slow",
     "mailbox_overflows",
+    "keyed_requests",
+    "replies_orphaned",
     "prompt_tokens",
     # worker
     "engine_steps",
@@ -82,6 +84,10 @@ METRICS: dict[MetricName, Metric] = {
     "clients_disconnected": _counter("clients", "Clients that left before their reply's end"),
     "clients_too_slow": _counter("clients", "Clients cut because they read too slowly"),
     "mailbox_overflows": _counter("mailboxes", "Mailboxes dropped and re-read from the log"),
+    "keyed_requests": _counter(
+        "requests", "Requests with an idempotency key, by whether they were replayed", "replayed"
+    ),
+    "replies_orphaned": _gauge("replies", "Replies that run on without a client here"),
     "prompt_tokens": _counter("tokens", "Prompt tokens accepted"),
     "engine_steps": _counter("steps", "Engine steps made"),
     "engine_running": _gauge("requests", "Requests in the engine's batch"),

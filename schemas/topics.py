@@ -100,7 +100,7 @@ def _token_path(pool: str) -> tuple[Topic, ...]:
             readers=frozenset({worker, gateway, Role.OPERATOR}),
         ),
         Topic(
-            name=IDEMPOTENCY,  # never compacted: losing and released claims must stay in their order
+            name=IDEMPOTENCY,  # never compacted: claims that lost or were released must stay
             partitions=limits.IDEMPOTENCY_PARTITIONS,
             key="hash of org, workspace and idempotency key",
             retention_ms=limits.IDEMPOTENCY_RETENTION_MS,

@@ -118,7 +118,11 @@ async def serve(
             log=log,  # type: ignore[arg-type] # keeps lines, and is asked for nothing else
             metrics=Metrics(),
             control=core.control,
-            submission=core.submission,
+            submission=core.gateways[0].submission,
+            keyed=core.gateways[0].keyed,
+            tails=core.gateways[0].tails,
+            closer=core.gateways[0].closer,
+            orphans=core.gateways[0].orphans,
             prompts=prompts,
             totals=TotalsView(),
             bodies=BodyReader(body_bytes_max),

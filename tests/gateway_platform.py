@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from gateway.closing import Closer
 from gateway.live_reply import LiveReply
+from gateway.parts import Parts, Wiring, build_parts
 from gateway.reader import ReplyReader
-from gateway.rereading import RereadingPool
 from gateway.submission import ServedModel, Submission
 from infra.control import ControlView
 from infra.memory import MemoryBroker
@@ -168,11 +168,33 @@ class Platform:
 
     broker: MemoryBroker
     control: ControlView
-    reader: ReplyReader
-    closer: Closer
-    submission: Submission
+    gateways: list[Parts]
+    running: list[list[asyncio.Task[None]]]
+    """Background tasks by gateway."""
     worker: FakeWorker
     workers: list[ProcessReported]
+
+    @property
+    def reader(self) -> ReplyReader:
+        """The first gateway's."""
+        return self.gateways[0].replies
+
+    @property
+    def closer(self) -> Closer:
+        """The first gateway's."""
+        return self.gateways[0].closer
+
+    @property
+    def submission(self) -> Submission:
+        """The first gateway's."""
+        return self.gateways[0].submission
+
+    async def kill(self, number: int) -> None:
+        """End a gateway's tasks here and now."""
+        for task in self.running[number]:
+            task.cancel()
+        await asyncio.gather(*self.running[number], return_exceptions=True)
+        await self.gateways[number].stop(0)
 
 
 async def answer_hello(worker: FakeWorker, request: RequestAccepted) -> None:
@@ -196,68 +218,94 @@ async def platform(
     deadline_ms: int = limits.DEADLINE_MS,
     broker: MemoryBroker | None = None,
     send_timeout_ms: int = limits.SEND_TIMEOUT_MS,
+    gateway_count: int = 1,
 ) -> AsyncIterator[Platform]:
     """Run a platform; its tasks end with the block."""
-    clock, entropy = LoopClock(), SystemEntropy()
-    broker = broker or MemoryBroker(clock)
+    broker = broker or MemoryBroker(LoopClock())
     for topic in topics(POOL):
         broker.create_topic(topic.name, topic.partitions, {})
     control = ControlView()
     control.apply(
         ControlRecord(topic_created=TopicCreated(topic=REPLIES, partitions=4, incarnation=7))
     )
-    reader = ReplyReader(reader=broker.reader("gateway"), partition=0)
-    await reader.start()
-    closer = Closer(
-        writer=broker.writer("gateway-closes", send_timeout_ms=send_timeout_ms),
-        clock=clock,
-        reader=reader,
-        by="gateway-0/1",
-    )
     workers = [WORKER]
-
-    async def open_reader() -> LogReader:
-        return broker.reader("gateway-reread")
-
-    submission = Submission(
-        clock=clock,
-        entropy=entropy,
-        control=control,
-        live_workers=lambda: workers,
-        reader=reader,
-        requests=broker.writer("gateway-requests", send_timeout_ms=send_timeout_ms),
-        closer=closer,
-        rereadings=RereadingPool(open_reader),
-        gateway="gateway-0/1",
-        model=ServedModel(
-            alias="m",
-            model_version="m-1",
-            pool=POOL,
-            context_tokens=context_tokens,
-            admit_within_ms=admit_within_ms,
-            deadline_ms=deadline_ms,
-        ),
+    model = ServedModel(
+        alias="m",
+        model_version="m-1",
+        pool=POOL,
+        context_tokens=context_tokens,
+        admit_within_ms=admit_within_ms,
+        deadline_ms=deadline_ms,
     )
+    gateways = [
+        _gateway(broker, number, control, workers, model, send_timeout_ms)
+        for number in range(gateway_count)
+    ]
     worker = FakeWorker(writer=broker.writer("worker"), script=script)
+    running = [await _run(parts) for parts in gateways]
     tasks = [
-        asyncio.create_task(reader.run()),
         asyncio.create_task(worker.run(broker.reader("w-requests"), broker.reader("w-replies"))),
+        *(task for tasks in running for task in tasks),
     ]
     try:
         yield Platform(
             broker=broker,
             control=control,
-            reader=reader,
-            closer=closer,
-            submission=submission,
+            gateways=gateways,
+            running=running,
             worker=worker,
             workers=workers,
         )
     finally:
-        await closer.stop(0.2)
+        for parts in gateways:
+            await parts.stop(0.2)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _gateway(
+    broker: MemoryBroker,
+    number: int,
+    control: ControlView,
+    workers: list[ProcessReported],
+    model: ServedModel,
+    send_timeout_ms: int,
+) -> Parts:
+    name = "gateway" if number == 0 else f"gateway{number}"
+
+    async def open_reader() -> LogReader:
+        return broker.reader(f"{name}-reread")
+
+    def writer(purpose: str) -> LogWriter:
+        return broker.writer(f"{name}-{purpose}", send_timeout_ms=send_timeout_ms)
+
+    return build_parts(
+        Wiring(
+            clock=LoopClock(),
+            entropy=SystemEntropy(),
+            control=control,
+            live_workers=lambda: workers,
+            partition=number,
+            reply_reader=broker.reader(name),
+            claim_reader=broker.reader(f"{name}-claims"),
+            open_reader=open_reader,
+            requests=writer("requests"),
+            closes=writer("closes"),
+            claims=writer("claims"),
+            gateway=f"gateway-{number}/1",
+            model=model,
+        )
+    )
+
+
+async def _run(parts: Parts) -> list[asyncio.Task[None]]:
+    await parts.replies.start()
+    return [
+        asyncio.create_task(parts.replies.run()),
+        asyncio.create_task(parts.claim_tail.run()),
+        asyncio.create_task(parts.run()),
+    ]
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:

@@ -1,0 +1,47 @@
+"""Cursors: which events of a reply a client has had already. Pure.
+
+A cursor is what stands in an event's `id:` line, `<n>-<k>`: the k-th event since the n-th accepted
+token. It names the same event at every gateway, at any time.
+"""
+
+import re
+from typing import NamedTuple
+
+from schemas.assembler import SseEvent
+from schemas.dialects.canonical import InvalidRequest
+
+__all__ = ["Cursor", "read_cursor", "rest_of"]
+
+_FORM = re.compile(r"(\d{1,9})-(\d{1,9})")
+
+
+class Cursor(NamedTuple):
+    """A place between two events; compares in the order of the stream."""
+
+    tokens: int
+    events: int
+
+
+def read_cursor(value: str | None) -> Cursor | None:
+    """Return the cursor of a `Last-Event-ID` header, None where there is none.
+
+    Raises: InvalidRequest where it is none of ours.
+    """
+    if value is None or not value.strip():
+        return None
+    match = _FORM.fullmatch(value.strip())
+    if match is None:
+        raise InvalidRequest("last-event-id", "expected the id of an event, such as 12-1")
+    return Cursor(int(match[1]), int(match[2]))
+
+
+def rest_of(events: tuple[SseEvent, ...], after: Cursor | None) -> list[bytes]:
+    """Return the payloads of those events that come after the cursor."""
+    if after is None:
+        return [event.payload for event in events]
+    payloads = []
+    for event in events:
+        tokens, _, count = event.cursor.partition("-")
+        if (int(tokens), int(count)) > after:
+            payloads.append(event.payload)
+    return payloads

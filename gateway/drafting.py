@@ -1,0 +1,134 @@
+"""Drafting the event of a request: from the canonical form to `RequestAccepted`, pure.
+
+Owns the budget of tokens, sampling and reply header, and which of an event's facts a claim fixes:
+two drafts of one body under one ticket are equal to the byte. Called by `submission.py` and
+`keyed.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas import limits
+from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
+from schemas.ids import Locator, RequestId
+from schemas.requests import Identity, Placement, ReplyHeader, RequestAccepted, Sampling
+
+__all__ = ["ServedModel", "Ticket", "draft", "prompt_too_long", "token_budget"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """The one model of a pool, as requests name it and as workers serve it."""
+
+    alias: str
+    """The id that users send and see."""
+    model_version: str
+    pool: str
+    context_tokens: int
+    admit_within_ms: int = limits.ADMIT_WITHIN_MS
+    deadline_ms: int = limits.DEADLINE_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """What a request gets from its gateway, once for all copies of its event."""
+
+    request_id: RequestId
+    locator: Locator
+    lane: int
+    seed: int
+    created_ms: int
+    admit_by_ms: int
+    deadline_ms: int
+    gateway: str
+    keyed: bool = False
+    resumable: bool = False
+
+
+def draft(
+    canonical: CanonicalRequest,
+    prompt_token_ids: Sequence[int],
+    identity: Identity,
+    model: ServedModel,
+    ticket: Ticket,
+) -> RequestAccepted:
+    """Return the event of a request. Raises InvalidRequest where the prompt is too long."""
+    prompt_tokens = len(prompt_token_ids)
+    max_tokens, clipped = token_budget(canonical, prompt_tokens, model.context_tokens)
+    return RequestAccepted(
+        request_id=ticket.request_id,
+        locator=ticket.locator,
+        lane=ticket.lane,
+        admit_by_ms=ticket.admit_by_ms,
+        deadline_ms=ticket.deadline_ms,
+        gateway=ticket.gateway,
+        seed=ticket.seed,
+        prompt_token_ids=tuple(prompt_token_ids),
+        sampling=_sampling(canonical, max_tokens),
+        header=_header(canonical, prompt_tokens, max_tokens, clipped, ticket.created_ms),
+        identity=identity,
+        placement=Placement(
+            alias=canonical.model,
+            model=model.alias,
+            model_version=model.model_version,
+            pool=model.pool,
+        ),
+        resumable=ticket.resumable,
+        keyed=ticket.keyed,
+    )
+
+
+def token_budget(
+    canonical: CanonicalRequest, prompt_tokens: int, context_tokens: int
+) -> tuple[int, bool]:
+    """Return how many tokens may be generated, and whether the context window cut the wish.
+
+    Raises: InvalidRequest where the prompt alone leaves no room for one token.
+    """
+    left = context_tokens - prompt_tokens
+    if left < 1:
+        raise prompt_too_long(str(prompt_tokens), context_tokens)
+    wished = canonical.max_tokens
+    if wished is None:
+        return min(left, limits.REPLY_TOKENS_MAX), False
+    return min(wished, left, limits.REPLY_TOKENS_MAX), wished > left
+
+
+def prompt_too_long(shown_tokens: str, context_tokens: int) -> InvalidRequest:
+    """Return the error of a prompt that leaves no room for a reply."""
+    # One token of the window is kept for the reply: a prompt that fills it has none to answer.
+    text = f"prompt is too long: {shown_tokens} tokens > {context_tokens - 1} maximum"
+    return InvalidRequest("messages", text, message=text, code="context_length_exceeded")
+
+
+def _sampling(canonical: CanonicalRequest, max_tokens: int) -> Sampling:
+    return Sampling(
+        max_tokens=max_tokens,
+        min_tokens=min(canonical.min_tokens, max_tokens),
+        temperature=canonical.temperature,
+        top_p=canonical.top_p,
+        top_k=canonical.top_k,
+        min_p=canonical.min_p,
+        presence_penalty=canonical.presence_penalty,
+        frequency_penalty=canonical.frequency_penalty,
+        repetition_penalty=canonical.repetition_penalty,
+        stop=canonical.stop,
+        ignore_eos=canonical.ignore_eos,
+    )
+
+
+def _header(
+    canonical: CanonicalRequest, prompt_tokens: int, max_tokens: int, clipped: bool, created_ms: int
+) -> ReplyHeader:
+    return ReplyHeader(
+        dialect=canonical.dialect,
+        dialect_version=canonical.dialect_version,
+        stream=canonical.stream,
+        include_usage=canonical.include_usage,
+        model_shown=canonical.model,
+        stop=canonical.stop,
+        prompt_tokens=prompt_tokens,
+        max_tokens=max_tokens,
+        clipped=clipped,
+        created_ms=created_ms,
+    )

@@ -1,0 +1,114 @@
+"""The handlers of replies that run or ran already: get one whole, resume its stream, cancel it.
+
+Owns what a reply id and a cursor mean in HTTP. Reading is `reply_tails.py`, delivery the same as
+for a first answer (`delivery.py`). Called through the routes of `app.py`.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from gateway.answers import json_answer
+from gateway.call import Call, call_of
+from gateway.cursor import read_cursor
+from gateway.delivery import deliver
+from gateway.deps import Deps
+from gateway.errors import Overloaded, ReplyUnknown
+from gateway.generation import admit
+from gateway.reader import Followed
+from schemas import limits
+from schemas.fold import Origin
+from schemas.ids import InvalidId, Locator, RequestId, read_reply_id
+from schemas.operations import KeyCreated
+from schemas.replies import CloseReason
+from schemas.requests import Dialect, Identity, Placement, ReplyHeader
+from schemas.topics import REPLIES
+
+__all__ = ["cancel", "retrieve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What the log tells of a reply's request. Implements `gateway.reader.Asked`."""
+
+    request_id: RequestId
+    locator: Locator
+    header: ReplyHeader
+    identity: Identity
+    placement: Placement
+    admit_by_ms: int
+    deadline_ms: int
+    resumable: bool = True
+    keyed: bool = False
+
+
+async def retrieve(request: Request, deps: Deps) -> ASGIApp:
+    """GET /v1/messages/{id} and /v1/chat/completions/{id}: whole, or the rest of the stream."""
+    key = admit(request, deps)
+    call = call_of(request.scope)
+    followed = await _find(request, deps, key)
+    after = read_cursor(request.headers.get("last-event-id"))
+    call.stream = "text/event-stream" in request.headers.get("accept", "")
+    call.model = followed.request.header.model_shown
+    tail = deps.tails.tail_of(followed.request.locator)
+    reply = deps.submission.open(followed, tail)
+    return deliver(call, deps, reply, stream=call.stream, after=after)
+
+
+async def cancel(request: Request, deps: Deps) -> Response:
+    """POST /v1/messages/{id}/cancel and /v1/chat/completions/{id}/cancel.
+
+    Answers once the end stands in the log; a reply that had ended before stays as it is.
+    """
+    key = admit(request, deps)
+    call = call_of(request.scope)
+    followed = await _find(request, deps, key)
+    deps.closer.close(followed, CloseReason.CANCELLED, "cancelled by the client")
+    try:
+        async with asyncio.timeout(limits.CLOSE_READ_BACK_MS / 1000):
+            await followed.ended.wait()
+    except TimeoutError:
+        raise Overloaded("Overloaded: the end cannot be confirmed yet; ask again") from None
+    return json_answer(_outcome(call, request.path_params["reply_id"], followed))
+
+
+async def _find(request: Request, deps: Deps, key: KeyCreated) -> Followed:
+    """Return the reply that the path names. Raises ReplyUnknown, Overloaded."""
+    reply_id, call = request.path_params["reply_id"], call_of(request.scope)
+    try:
+        locator, request_id = read_reply_id(reply_id, key.org, key.workspace, deps.locator_key)
+    except InvalidId as error:
+        raise ReplyUnknown("no such reply") from error
+    if locator.incarnation != deps.control.incarnation(REPLIES):
+        raise ReplyUnknown("the reply is not kept any more")
+
+    def told(origin: Origin | None) -> _Told:
+        if origin is None:
+            raise ReplyUnknown("no such reply")
+        created_ms = origin.header.created_ms
+        return _Told(
+            request_id=request_id,
+            locator=locator,
+            header=origin.header,
+            identity=origin.identity,
+            placement=origin.placement,
+            admit_by_ms=created_ms + deps.model.admit_within_ms,
+            deadline_ms=created_ms + deps.model.deadline_ms,
+        )
+
+    followed = await deps.tails.find(request_id, locator, told)
+    if followed.request.header.dialect is not call.dialect:
+        raise ReplyUnknown("no such reply")
+    return followed
+
+
+def _outcome(call: Call, reply_id: str, followed: Followed) -> dict[str, object]:
+    end = followed.fold.end
+    assert end is not None, "waited for"
+    status = "completed" if end.close_reason is None else end.close_reason.value
+    if call.dialect is Dialect.ANTHROPIC:
+        return {"id": reply_id, "type": "message", "status": status}
+    return {"id": reply_id, "object": "chat.completion", "status": status}
