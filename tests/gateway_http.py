@@ -16,7 +16,6 @@ from gateway.bodies import BodyReader
 from gateway.deps import Deps
 from gateway.prompts import Prompts
 from gateway.server import HttpServer, listen
-from gateway.submission import ServedModel
 from gateway.totals import TotalsView
 from infra.chat_template import ChatTemplate
 from infra.keys import create_key
@@ -26,10 +25,13 @@ from infra.tokenizer import Tokenizer
 from schemas import limits
 from schemas.dialects.models import ModelCard
 from schemas.operations import ControlRecord
-from tests.gateway_platform import POOL, Platform, Script, answer_hello, platform
+from tests.gateway_platform import Platform, Script, answer_hello, platform
 
 MODEL = "m"
 CONTEXT_TOKENS = 4_096
+_CARD = ModelCard(
+    id=MODEL, display_name="M", created_ms=0, max_input_tokens=4_095, max_tokens=4_095
+)
 _TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 
 
@@ -78,6 +80,8 @@ class Served:
     platform: Platform
     deps: Deps
     url: str
+    urls: list[str]
+    """One for each gateway; the first is `url`."""
     key: str
     admin_key: str
     log: LineLog
@@ -95,6 +99,8 @@ async def serve(
     send_buffer_bytes: int | None = None,
     admit_within_ms: int = limits.ADMIT_WITHIN_MS,
     deadline_ms: int = limits.DEADLINE_MS,
+    gateway_count: int = 1,
+    grace_ms: int = limits.RESUMABLE_GRACE_MS,
 ) -> AsyncIterator[Served]:
     """Serve a gateway on a free port until the block ends."""
     clock, entropy = SystemClock(), SystemEntropy()
@@ -103,6 +109,8 @@ async def serve(
         context_tokens=CONTEXT_TOKENS,
         admit_within_ms=admit_within_ms,
         deadline_ms=deadline_ms,
+        gateway_count=gateway_count,
+        grace_ms=grace_ms,
     ) as core:
         secrets = []
         for admin in (False, True):
@@ -112,46 +120,54 @@ async def serve(
         prompts = Prompts(load_tokenizer, CONTEXT_TOKENS)
         await prompts.load()
         log, unready = LineLog(), list[str]()
-        deps = Deps(
-            clock=clock,
-            entropy=entropy,
-            log=log,  # type: ignore[arg-type] # keeps lines, and is asked for nothing else
-            metrics=Metrics(),
-            control=core.control,
-            submission=core.gateways[0].submission,
-            keyed=core.gateways[0].keyed,
-            tails=core.gateways[0].tails,
-            closer=core.gateways[0].closer,
-            orphans=core.gateways[0].orphans,
-            prompts=prompts,
-            totals=TotalsView(),
-            bodies=BodyReader(body_bytes_max),
-            model=ServedModel(
-                alias=MODEL, model_version="m-1", pool=POOL, context_tokens=CONTEXT_TOKENS
-            ),
-            card=ModelCard(
-                id=MODEL, display_name="M", created_ms=0, max_input_tokens=4_095, max_tokens=4_095
-            ),
-            locator_key=b"k" * 32,
-            unready=lambda: unready[0] if unready else None,
-            keepalive_ms=keepalive_ms,
-            slow_client_ms=slow_client_ms,
-        )
-        listener = listen("127.0.0.1", 0)
+        made = [
+            Deps(
+                clock=clock,
+                entropy=entropy,
+                log=log,  # type: ignore[arg-type] # keeps lines, and is asked for nothing else
+                metrics=Metrics(),
+                control=core.control,
+                submission=parts.submission,
+                keyed=parts.keyed,
+                tails=parts.tails,
+                closer=parts.closer,
+                orphans=parts.orphans,
+                prompts=prompts,
+                totals=TotalsView(),
+                bodies=BodyReader(body_bytes_max),
+                model=parts.submission.model,
+                card=_CARD,
+                locator_key=b"k" * 32,
+                unready=lambda: unready[0] if unready else None,
+                keepalive_ms=keepalive_ms,
+                slow_client_ms=slow_client_ms,
+            )
+            for parts in core.gateways
+        ]
+        listeners = [listen("127.0.0.1", 0) for _ in made]
         if send_buffer_bytes is not None:  # accepted sockets inherit it
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-        server = HttpServer(build_app(deps), [listener])
-        await server.start()
+            for listener in listeners:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+        servers = [
+            HttpServer(build_app(deps), [listener])
+            for deps, listener in zip(made, listeners, strict=True)
+        ]
+        for server in servers:
+            await server.start()
+        urls = [f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
         try:
             yield Served(
                 platform=core,
-                deps=deps,
-                url=f"http://127.0.0.1:{listener.getsockname()[1]}",
+                deps=made[0],
+                url=urls[0],
+                urls=urls,
                 key=secrets[0],
                 admin_key=secrets[1],
                 log=log,
                 unready=unready,
             )
         finally:
-            core.submission.close_all("test over")
-            await server.stop()
+            for parts in core.gateways:
+                parts.submission.close_all("test over")
+            for server in servers:
+                await server.stop()

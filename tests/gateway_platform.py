@@ -73,6 +73,7 @@ class FakeWorker:
     writer: LogWriter
     script: Script
     seen: list[RequestAccepted] = field(default_factory=list)
+    answered: set[str] = field(default_factory=set)
     closes: list[Closed] = field(default_factory=list)
     written: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, list[int]] = field(default_factory=dict)
@@ -152,7 +153,10 @@ class FakeWorker:
                     group.create_task(self._answer(request))
 
     async def _answer(self, request: RequestAccepted) -> None:
-        await self.script(self, request)
+        """Follow the script once for each id: a copy of a request in flight or ended is no work."""
+        if request.request_id not in self.answered:
+            self.answered.add(request.request_id)
+            await self.script(self, request)
 
     async def _note_closes(self, replies: LogReader) -> None:
         while True:
@@ -219,6 +223,7 @@ async def platform(
     broker: MemoryBroker | None = None,
     send_timeout_ms: int = limits.SEND_TIMEOUT_MS,
     gateway_count: int = 1,
+    grace_ms: int = limits.RESUMABLE_GRACE_MS,
 ) -> AsyncIterator[Platform]:
     """Run a platform; its tasks end with the block."""
     broker = broker or MemoryBroker(LoopClock())
@@ -238,7 +243,7 @@ async def platform(
         deadline_ms=deadline_ms,
     )
     gateways = [
-        _gateway(broker, number, control, workers, model, send_timeout_ms)
+        _gateway(broker, number, control, workers, model, send_timeout_ms, grace_ms)
         for number in range(gateway_count)
     ]
     worker = FakeWorker(writer=broker.writer("worker"), script=script)
@@ -271,6 +276,7 @@ def _gateway(
     workers: list[ProcessReported],
     model: ServedModel,
     send_timeout_ms: int,
+    grace_ms: int,
 ) -> Parts:
     name = "gateway" if number == 0 else f"gateway{number}"
 
@@ -295,6 +301,7 @@ def _gateway(
             claims=writer("claims"),
             gateway=f"gateway-{number}/1",
             model=model,
+            grace_ms=grace_ms,
         )
     )
 

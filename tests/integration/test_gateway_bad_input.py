@@ -100,7 +100,7 @@ def test_wrong_methods_and_unknown_paths_are_named() -> None:
 
 
 def test_headers_that_mean_something_are_not_ignored() -> None:
-    """Versions are checked; Idempotency-Key, Last-Event-ID and compressed bodies are refused."""
+    """Versions, keys and cursors are checked; compressed bodies are refused."""
 
     async def scenario() -> None:
         async with serve() as served, client(served) as http:
@@ -115,8 +115,13 @@ def test_headers_that_mean_something_are_not_ignored() -> None:
             assert "1999" in await post(ANTHROPIC, key | {"anthropic-version": "1999-01-01"})
             for path in PATHS:
                 good = headers_of(path, served.key)
-                for name in ("idempotency-key", "last-event-id"):
-                    assert f"{name}: not supported yet" == await post(path, good | {name: "1"})
+                for bad in ("", '"', "a b", "k" * 256, '"a" "b"'):
+                    assert "idempotency-key" in await post(path, good | {"idempotency-key": bad})
+                keyed = good | {"idempotency-key": "k"}
+                assert "last-event-id" in await post(path, keyed | {"last-event-id": "x"})
+                assert "idempotency-key" in await post(path, good | {"last-event-id": "1-1"})
+                resumable = {"millstream-resumable": "perhaps"}
+                assert "true or false" in await post(path, good | resumable)
                 assert "compressed" in await post(path, good | {"content-encoding": "gzip"})
 
     asyncio.run(scenario())
