@@ -43,8 +43,12 @@ def deliver(
     stream: bool,
     after: Cursor | None = None,
     replayed: bool = False,
+    resumed: bool = False,
 ) -> ASGIApp:
-    """Return the response that delivers a reply to one client, from its first event or `after`."""
+    """Return the response that delivers a reply to one client, from its first event or `after`.
+
+    `replayed` is told in a header; `resumed` clients get what a failed reply had to say, too.
+    """
     request = reply.request
     reply_id = show_reply_id(
         request.header.dialect.value,
@@ -56,7 +60,10 @@ def deliver(
     )
     assembler = Assembler(request.header, reply_id, deps.prompts.decoder)
     form = StreamedReply if stream else WholeReply
-    return form(call, deps, reply, assembler, after=after, replayed=replayed)
+    made = form(call, deps, reply, assembler, after=after)
+    made.headers = [_REPLAYED] if replayed else []
+    made.tells_all = replayed or resumed
+    return made
 
 
 class _Delivery:
@@ -70,7 +77,6 @@ class _Delivery:
         assembler: Assembler,
         *,
         after: Cursor | None = None,
-        replayed: bool = False,
     ) -> None:
         """Take the parts; events up to and with `after` are not sent, whole bodies know none."""
         self._call = call
@@ -78,7 +84,10 @@ class _Delivery:
         self._reply = reply
         self._assembler = assembler
         self._after = after
-        self._headers = [_REPLAYED] if replayed else []
+        self.headers: list[tuple[bytes, bytes]] = []
+        """Sent beside the form's own."""
+        self.tells_all = False
+        """True where tokens are shown even if the reply failed after them, as they once were."""
         self._last_s = 0.0
         """When the newest tokens were taken."""
 
@@ -184,10 +193,11 @@ class StreamedReply(_Delivery):
         """Return the events of these chunks and of the end, joined.
 
         Before the response has started, chunks that came with a failure are dropped: a real status
-        says more than a stream that fails at once.
+        says more than a stream that fails at once. Those who resume get them: they may be behind.
         """
         terminal = end.terminal if end is not None else None
-        if not self._started and end is not None and terminal is None:
+        failed_at_once = not self._started and end is not None and terminal is None
+        if failed_at_once and not (self.tells_all and chunks):
             return b""
         parts: list[bytes] = []
         if not self._opened and (chunks or terminal is not None):
@@ -203,7 +213,7 @@ class StreamedReply(_Delivery):
     async def _start(self, send: Send) -> None:
         if not self._started:
             self._started = True
-            headers = [*_SSE_HEADERS, *self._headers]
+            headers = [*_SSE_HEADERS, *self.headers]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
@@ -223,7 +233,7 @@ class WholeReply(_Delivery):
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
-            *self._headers,
+            *self.headers,
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._write(send, body, more=False)

@@ -156,7 +156,7 @@ _CLOSED_STATUS: Mapping[CloseReason, int] = {
     CloseReason.DEADLINE: 504,
     CloseReason.FAILED: 500,
     CloseReason.ABANDONED: 500,
-    CloseReason.CANCELLED: 500,
+    CloseReason.CANCELLED: 410,
 }
 
 _PARAM: Mapping[type[GatewayError], str] = {ModelUnknown: "model"}

@@ -55,7 +55,7 @@ async def retrieve(request: Request, deps: Deps) -> ASGIApp:
     call.model = followed.request.header.model_shown
     tail = deps.tails.tail_of(followed.request.locator)
     reply = deps.submission.open(followed, tail)
-    return deliver(call, deps, reply, stream=call.stream, after=after)
+    return deliver(call, deps, reply, stream=call.stream, after=after, resumed=True)
 
 
 async def cancel(request: Request, deps: Deps) -> Response:

@@ -193,6 +193,11 @@ class Platform:
         """The first gateway's."""
         return self.gateways[0].submission
 
+    def truncate(self, partition: int) -> None:
+        """Let retention take all that stands in a reply partition."""
+        place = TopicPartition(REPLIES, partition)
+        self.broker.truncate(place, self.broker.partition(place).bounds().end)
+
     async def kill(self, number: int) -> None:
         """End a gateway's tasks here and now."""
         for task in self.running[number]:

@@ -15,6 +15,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Return the virtual time."""
         return self._virtual_s
 
+    def jump(self, seconds: float) -> None:
+        """Let time pass at once: timers on the way fire late, and once."""
+        self._virtual_s += seconds
+
     def _run_once(self) -> None:
         # The base class keeps these two: callbacks ready to run, and a heap of timers.
         timers = [timer.when() for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
