@@ -88,12 +88,17 @@ class Claims:
     def settle(self, claim: KeyClaimed, followed: Followed) -> None:
         """Note how the reply of a claim ended, in the background; retries heal what is lost."""
         held = self._tail.held(claim.scope)
-        if held is not None and held.claim.nonce == claim.nonce and held.end_offset is not None:
+        if held is not None and held.claim.nonce == claim.nonce and held.done is not None:
             return
         if is_void(followed.fold):
             fact: KeyReleased | KeyDone = KeyReleased(scope=claim.scope, nonce=claim.nonce)
         elif followed.end_offset is not None:
-            fact = KeyDone(scope=claim.scope, nonce=claim.nonce, end_offset=followed.end_offset)
+            fact = KeyDone(
+                scope=claim.scope,
+                nonce=claim.nonce,
+                end_offset=followed.end_offset,
+                cached_tokens=followed.fold.cached_tokens,
+            )
         else:
             return
         self._later(claim.scope, fact)

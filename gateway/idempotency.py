@@ -68,8 +68,8 @@ class Held:
     claim: KeyClaimed
     since_ms: int
     """Append time."""
-    end_offset: int | None = None
-    """Where its reply ended, once somebody has noted it."""
+    done: KeyDone | None = None
+    """How its reply ended, once somebody has noted it."""
 
 
 class ClaimBook:
@@ -119,13 +119,13 @@ class ClaimBook:
 
     def _release(self, released: KeyReleased) -> None:
         held = self._held.get(released.scope)
-        if held is not None and held.claim.nonce == released.nonce and held.end_offset is None:
+        if held is not None and held.claim.nonce == released.nonce and held.done is None:
             del self._held[released.scope]
 
     def _finish(self, done: KeyDone) -> None:
         held = self._held.get(done.scope)
-        if held is not None and held.claim.nonce == done.nonce and held.end_offset is None:
-            held.end_offset = done.end_offset
+        if held is not None and held.claim.nonce == done.nonce and held.done is None:
+            held.done = done
 
     def _forget_old(self) -> None:
         while self._order and self._now_ms - self._order[0][0] >= limits.IDEMPOTENCY_MS:

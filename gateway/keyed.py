@@ -164,10 +164,12 @@ class Keyed:
         if claim.fingerprint != request.fingerprint:
             raise KeyReused("this idempotency key was used with another request")
         event = self._draft(request, replace(request.identity, key_id=claim.key_id), _ticket(claim))
-        followed = await self._tails.find(claim.request_id, claim.locator, lambda _: event)
+        followed = await self._tails.find(
+            claim.request_id, claim.locator, lambda _: event, done=held.done
+        )
         if followed.on_end is None:
             followed.on_end = lambda ended: self._claims.settle(claim, ended)
-            if followed.fold.end is not None and held.end_offset is None:
+            if followed.fold.end is not None and held.done is None:
                 self._claims.settle(claim, followed)
         await self._end_if_late(followed)
         if is_void(followed.fold):

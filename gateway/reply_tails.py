@@ -16,6 +16,7 @@ from infra.errors import LogError, LogUnavailable, OffsetUnreadable
 from infra.ports import Clock, LogReader
 from schemas import limits
 from schemas.fold import Origin
+from schemas.idempotency import KeyDone
 from schemas.ids import Locator
 
 __all__ = ["AskedBy", "ReplyTails"]
@@ -62,9 +63,12 @@ class ReplyTails:
         for foreign in self._foreign.values():
             foreign.tail.forget(request_id)
 
-    async def find(self, request_id: str, locator: Locator, asked_by: AskedBy) -> Followed:
+    async def find(
+        self, request_id: str, locator: Locator, asked_by: AskedBy, done: KeyDone | None = None
+    ) -> Followed:
         """Return a reply with everything accepted so far, followed from here on if it runs.
 
+        Where `done` tells the end of a finished one, that one record is read instead of the range.
         Callers that ask at the same time share one read. Raises ReplyUnknown where its floor is
         not in the log, Overloaded where the log cannot be read in time.
         """
@@ -74,7 +78,7 @@ class ReplyTails:
             raise Overloaded("Overloaded: the platform is starting")
         finding = self._finding.get(request_id)
         if finding is None:
-            finding = asyncio.create_task(self._find(request_id, locator, asked_by))
+            finding = asyncio.create_task(self._find(request_id, locator, asked_by, done))
             self._finding[request_id] = finding
             finding.add_done_callback(lambda task: self._found(request_id, task))
         return await asyncio.shield(finding)
@@ -110,7 +114,9 @@ class ReplyTails:
         if not task.cancelled():
             task.exception()  # whoever still waits gets it too
 
-    async def _find(self, request_id: str, locator: Locator, asked_by: AskedBy) -> Followed:
+    async def _find(
+        self, request_id: str, locator: Locator, asked_by: AskedBy, done: KeyDone | None
+    ) -> Followed:
         try:
             async with asyncio.timeout(limits.REPLY_FIND_MS / 1000):
                 tail = await self._tail(locator.partition)
@@ -125,7 +131,7 @@ class ReplyTails:
         except (TimeoutError, LogError) as error:
             raise Overloaded("Overloaded: the reply cannot be read now") from error
         try:
-            return await self._read(tail, reading, asked_by, request_id)
+            return await self._read(tail, reading, asked_by, request_id, done)
         except OffsetUnreadable as error:
             raise ReplyUnknown("the reply is not kept any more") from error
         except LogUnavailable as error:
@@ -134,12 +140,19 @@ class ReplyTails:
             await self._rereadings.close(reading)
 
     async def _read(
-        self, tail: ReplyReader, reading: Rereading, asked_by: AskedBy, request_id: str
+        self,
+        tail: ReplyReader,
+        reading: Rereading,
+        asked_by: AskedBy,
+        request_id: str,
+        done: KeyDone | None,
     ) -> Followed:
         """Read from the floor to where the tail stands, then let the tail go on."""
         bounds = await reading.bounds()
         if not bounds.start <= reading.next_offset <= bounds.end:
             raise ReplyUnknown("the reply is not kept any more")
+        if done is not None and bounds.start <= done.end_offset < bounds.end:
+            await reading.read_end(done)
         while reading.fold.end is None:
             # What a client has seen elsewhere stood in the log before it asked: below this end.
             if reading.next_offset >= max(bounds.end, tail.next_offset):

@@ -12,7 +12,8 @@ from gateway.mailbox import Chunk, Mail, accept
 from infra.ports import Bounds, LogReader, TopicPartition
 from schemas import limits
 from schemas.codec import Undecodable, decode
-from schemas.fold import ReplyFold
+from schemas.fold import ReplyFold, ended_fold
+from schemas.idempotency import KeyDone
 from schemas.ids import Locator
 from schemas.replies import ReplyRecord, fact_of
 from schemas.topics import REPLIES
@@ -58,6 +59,28 @@ class Rereading:
             if self.fold.end is not None and self.end_offset is None:
                 self.end_offset = record.offset
         return self._skip(fresh)
+
+    async def read_end(self, done: KeyDone) -> bool:
+        """Read the one record that ends the reply; return whether it holds all of it.
+
+        A terminal repeats all ids, so a finished reply is one record. Where it is not (a close),
+        nothing is lost: the next `read` begins at the floor. Raises as `read` does.
+        """
+        self._reader.assign({self._partition: done.end_offset})
+        records = await self._reader.poll(timeout_ms=limits.FETCH_WAIT_MS, max_records=1)
+        self._reader.assign({self._partition: self.next_offset})
+        for record in records:
+            for entry in decode(record.value, ReplyRecord).entries:
+                delta = entry.delta
+                if delta is None or delta.request_id != self._request_id or delta.terminal is None:
+                    continue
+                if record.offset == done.end_offset:
+                    self.fold = ended_fold(
+                        delta.terminal, record.append_time_ms, done.cached_tokens
+                    )
+                    self.end_offset = record.offset
+                    return True
+        return False
 
     async def bounds(self) -> Bounds:
         """Return the partition's present bounds. Raises LogUnavailable."""

@@ -34,6 +34,21 @@ class End:
     message: str | None = None
 
 
+def ended_fold(terminal: Terminal, append_time_ms: int, cached_tokens: int | None) -> "ReplyFold":
+    """Return what the fold of a finished reply shows to clients, from its counted terminal alone.
+
+    Its origin, attempts and times of tokens stay unknown: usage is never made from it.
+    """
+    accepted = {(part.segment, part.choice): list(part.token_ids) for part in terminal.tokens}
+    return ReplyFold(
+        starts=1,
+        accepted=accepted,
+        accepted_count=sum(map(len, accepted.values())),
+        cached_tokens=cached_tokens,
+        end=End(terminal=terminal, close_reason=None, append_time_ms=append_time_ms),
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class ReplyFold:
     """State of one reply after some prefix of its partition's log. Mutated by `apply` only."""

@@ -49,6 +49,8 @@ class KeyDone:
     scope: str
     nonce: str
     end_offset: int
+    cached_tokens: int | None = None
+    """As the reply's first token told; the end does not repeat it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -335,8 +335,8 @@ def test_a_hundred_calls_with_one_key_through_both_sdks_are_one_generation() -> 
                 return_exceptions=True,
             )
             assert all(isinstance(a, openai.UnprocessableEntityError) for a in answers)
-            for sdk in (*clients, *others):
-                await sdk.close()
+            await asyncio.gather(*(sdk.close() for sdk in clients))
+            await asyncio.gather(*(sdk.close() for sdk in others))
 
     asyncio.run(scenario())
 

@@ -107,7 +107,7 @@ def test_a_retry_after_the_end_replays_the_stored_reply_at_any_gateway() -> None
                 assert await answer(p, gateway) == (HELLO, first[1], True)
             assert [request.request_id for request in p.worker.seen] == [first[1]]
             held = p.gateways[1].claims.held(SCOPE)
-            assert held is not None and held.end_offset == 3
+            assert held is not None and held.done is not None and held.done.end_offset == 3
             assert p.worker.closes == [] and p.submission.open_count == 0
 
     run_virtually(scenario())
