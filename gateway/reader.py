@@ -69,11 +69,11 @@ class Followed:
     on_end: Callable[["Followed"], None] | None = None
     """Called once, when the end was read back."""
 
-    def subscribe(self, entries_max: int = limits.MAILBOX_ENTRIES_MAX) -> Mailbox:
+    def subscribe(self) -> Mailbox:
         """Add a consumer; its mailbox begins with everything accepted so far."""
-        mailbox = Mailbox(entries_max)
+        mailbox = Mailbox(limits.MAILBOX_ENTRIES_MAX)
         mail = so_far(self.fold)
-        if mail is None or len(mail) > entries_max:
+        if mail is None or len(mail) > limits.MAILBOX_ENTRIES_MAX:
             mailbox.lapse()  # it begins with the log itself
         else:
             mailbox.put(mail, self.complete_to)

@@ -14,6 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from gateway.app import build_app
 from gateway.bodies import BodyReader
 from gateway.deps import Deps
+from gateway.parts import Parts
 from gateway.prompts import Prompts
 from gateway.server import HttpServer, listen
 from gateway.totals import TotalsView
@@ -121,27 +122,7 @@ async def serve(
         await prompts.load()
         log, unready = LineLog(), list[str]()
         made = [
-            Deps(
-                clock=clock,
-                entropy=entropy,
-                log=log,  # type: ignore[arg-type] # keeps lines, and is asked for nothing else
-                metrics=Metrics(),
-                control=core.control,
-                submission=parts.submission,
-                keyed=parts.keyed,
-                tails=parts.tails,
-                closer=parts.closer,
-                orphans=parts.orphans,
-                prompts=prompts,
-                totals=TotalsView(),
-                bodies=BodyReader(body_bytes_max),
-                model=parts.submission.model,
-                card=_CARD,
-                locator_key=b"k" * 32,
-                unready=lambda: unready[0] if unready else None,
-                keepalive_ms=keepalive_ms,
-                slow_client_ms=slow_client_ms,
-            )
+            _deps(parts, core, log, prompts, unready, body_bytes_max, keepalive_ms, slow_client_ms)
             for parts in core.gateways
         ]
         listeners = [listen("127.0.0.1", 0) for _ in made]
@@ -171,3 +152,36 @@ async def serve(
                 parts.submission.close_all("test over")
             for server in servers:
                 await server.stop()
+
+
+def _deps(
+    parts: Parts,
+    core: Platform,
+    log: LineLog,
+    prompts: Prompts,
+    unready: list[str],
+    body_bytes_max: int,
+    keepalive_ms: int,
+    slow_client_ms: int,
+) -> Deps:
+    return Deps(
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        log=log,  # type: ignore[arg-type] # keeps lines, and is asked for nothing else
+        metrics=Metrics(),
+        control=core.control,
+        submission=parts.submission,
+        keyed=parts.keyed,
+        tails=parts.tails,
+        closer=parts.closer,
+        orphans=parts.orphans,
+        prompts=prompts,
+        totals=TotalsView(),
+        bodies=BodyReader(body_bytes_max),
+        model=parts.submission.model,
+        card=_CARD,
+        locator_key=b"k" * 32,
+        unready=lambda: unready[0] if unready else None,
+        keepalive_ms=keepalive_ms,
+        slow_client_ms=slow_client_ms,
+    )

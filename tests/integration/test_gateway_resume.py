@@ -3,75 +3,33 @@
 import asyncio
 import contextlib
 import json
-import re
 
-import anthropic
-import httpx
-import openai
 import pytest
 
 from schemas.ids import read_reply_id
-from schemas.replies import CloseReason, StopReason
-from schemas.requests import RequestAccepted
+from schemas.replies import CloseReason
 from tests.gateway_calls import (
     ANTHROPIC,
-    MESSAGES,
     OPENAI,
     PATHS,
     body_of,
     check_shape,
-    headers_of,
     say,
     say_then_hang,
 )
-from tests.gateway_http import MODEL, Served, ids_of, serve
-from tests.gateway_platform import FakeWorker, answer_hello, stay_silent, until
-
-TEXT = "Grüße, 世界!"
-SSE = {"accept": "text/event-stream"}
-
-
-def http(served: Served, gateway: int = 0) -> httpx.AsyncClient:
-    """Return a client of one gateway."""
-    return httpx.AsyncClient(base_url=served.urls[gateway], timeout=20, verify=False)
-
-
-def events_of(raw: bytes) -> list[bytes]:
-    """Return the events of a stream, without what only keeps it alive."""
-    events = [event for event in raw.split(b"\n\n") if event.strip()]
-    return [e for e in events if not e.startswith(b":") and not e.startswith(b"event: ping")]
-
-
-def cursor_of(event: bytes) -> str:
-    """Return the id of an event."""
-    match = re.search(rb"^id: (\S+)$", event, re.MULTILINE)
-    assert match, event
-    return match[1].decode()
-
-
-def reply_id_of(events: list[bytes]) -> str:
-    """Return the reply id that the first event tells."""
-    data = json.loads(events[0].split(b"data: ")[1])
-    return str(data["message"]["id"] if "message" in data else data["id"])
-
-
-def headers(served: Served, path: str, **more: str) -> dict[str, str]:
-    """Return a caller's headers; underscores in names become hyphens."""
-    return headers_of(path, served.key) | {k.replace("_", "-"): v for k, v in more.items()}
-
-
-async def read_some(
-    client: httpx.AsyncClient, path: str, sent: dict[str, str], count: int
-) -> bytes:
-    """Start a stream, read `count` whole events, and drop the connection."""
-    raw = b""
-    async with client.stream("POST", path, json=body_of(path, stream=True), headers=sent) as reply:
-        assert reply.status_code == 200
-        async for piece in reply.aiter_raw():
-            raw += piece
-            if len(events_of(raw[: raw.rfind(b"\n\n") + 2])) >= count:
-                break
-    return raw[: raw.rfind(b"\n\n") + 2]
+from tests.gateway_http import serve
+from tests.gateway_platform import answer_hello, until
+from tests.gateway_streams import (
+    SSE,
+    TEXT,
+    cursor_of,
+    events_of,
+    headers,
+    http,
+    read_some,
+    reply_id_of,
+    until_broken,
+)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -139,30 +97,6 @@ def test_a_stream_that_is_cut_while_it_runs_is_resumed_gapless(path: str, keyed:
             await asyncio.gather(*(cut_after(count) for count in range(1, 14)))
             assert served.platform.worker.closes == []
             assert len(served.platform.worker.seen) == 13
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_replay_is_the_same_to_the_byte(path: str, stream: bool) -> None:
-    """Body and stream are equal, under a fresh request id; another body is refused with 422."""
-
-    async def scenario() -> None:
-        async with serve(say(TEXT), gateway_count=2) as served:
-            body = body_of(path, stream=stream)
-            sent = headers(served, path, idempotency_key='"a b"')
-            async with http(served) as one, http(served, 1) as other:
-                first = await one.post(path, json=body, headers=sent)
-                again = await other.post(f"/v1{path}", json=body, headers=sent)
-                assert first.status_code == again.status_code == 200
-                assert first.content == again.content
-                assert "idempotent-replayed" not in first.headers
-                assert again.headers["idempotent-replayed"] == "true"
-                assert first.headers["request-id"] != again.headers["request-id"]
-                refused = await other.post(path, json=body | {"max_tokens": 9}, headers=sent)
-                assert refused.status_code == 422 and "key" in check_shape(path, refused)
-            assert len(served.platform.worker.seen) == 1
 
     asyncio.run(scenario())
 
@@ -239,7 +173,7 @@ def test_cancel_ends_a_reply_wherever_it_is_asked_for(path: str) -> None:
                     answer = await client.post(f"{url}/cancel", headers=headers(served, path))
                     assert answer.status_code == 200 and answer.json()["status"] == "cancelled"
                 assert len(served.platform.worker.closes) == 1
-                again = await _until_broken(other, "GET", url, headers(served, path) | SSE)
+                again = await until_broken(other, "GET", url, headers(served, path) | SSE)
                 assert again[: len(had)] == had and b"cancelled" in again[-1]
                 whole = await other.get(url, headers=headers(served, path))
                 assert whole.status_code == 410 and "cancelled" in check_shape(path, whole)
@@ -302,71 +236,6 @@ def test_without_opt_in_a_disconnect_closes_at_once() -> None:
     asyncio.run(scenario())
 
 
-def test_a_hundred_calls_with_one_key_through_both_sdks_are_one_generation() -> None:
-    """All get the same message from both gateways; one request reaches the workers."""
-
-    async def scenario() -> None:
-        async with serve(say(TEXT, pause_s=0.02), gateway_count=2) as served:
-            extra = {"Idempotency-Key": "one"}
-            clients = [
-                anthropic.AsyncAnthropic(base_url=url, api_key=served.key) for url in served.urls
-            ]
-            bodies = await asyncio.gather(
-                *(
-                    clients[n % 2].messages.create(
-                        model=MODEL, max_tokens=50, messages=MESSAGES, extra_headers=extra
-                    )
-                    for n in range(100)
-                )
-            )
-            assert len({body.model_dump_json() for body in bodies}) == 1
-            assert len({body._request_id for body in bodies}) == 100
-            assert len(served.platform.worker.seen) == 1
-            others = [
-                openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=served.key) for url in served.urls
-            ]
-            answers = await asyncio.gather(
-                *(
-                    others[n % 2].chat.completions.create(
-                        model=MODEL, messages=MESSAGES, extra_headers=extra | {"n": str(n)}
-                    )
-                    for n in range(4)
-                ),
-                return_exceptions=True,
-            )
-            assert all(isinstance(a, openai.UnprocessableEntityError) for a in answers)
-            await asyncio.gather(*(sdk.close() for sdk in clients))
-            await asyncio.gather(*(sdk.close() for sdk in others))
-
-    asyncio.run(scenario())
-
-
-def test_an_sdk_that_retries_a_lost_answer_pays_once() -> None:
-    """The first answer is late, so nothing came; the SDK's own retry gets the stored reply."""
-
-    async def overloaded_once(worker: FakeWorker, request: RequestAccepted) -> None:
-        if len(worker.seen) == 1:
-            await worker.close(request, CloseReason.LATE)
-            return
-        await worker.start(request)
-        await worker.say(request, *ids_of("ok"), stop=StopReason.END)
-
-    async def scenario() -> None:
-        async with serve(overloaded_once, gateway_count=2) as served:
-            async with openai.AsyncOpenAI(
-                base_url=f"{served.url}/v1", api_key=served.key, max_retries=2
-            ) as sdk:
-                answer = await sdk.chat.completions.create(
-                    model=MODEL, messages=MESSAGES, extra_headers={"Idempotency-Key": "k"}
-                )
-            assert answer.choices[0].message.content == "ok"
-            first, second = served.platform.worker.seen
-            assert first.request_id != second.request_id
-            assert served.platform.worker.closes[0].request_id == first.request_id
-
-    asyncio.run(scenario())
-
-
 def test_several_clients_follow_one_reply_at_once() -> None:
     """Each gets the whole stream, wherever it joined; one that leaves disturbs nobody."""
 
@@ -393,7 +262,7 @@ def test_a_drain_lets_resumable_replies_run_on() -> None:
             sent = headers(served, ANTHROPIC, idempotency_key="k")
             async with http(served) as one, http(served, 1) as other:
                 body = body_of(ANTHROPIC, stream=True)
-                reading = asyncio.create_task(_until_broken(one, "POST", ANTHROPIC, sent, body))
+                reading = asyncio.create_task(until_broken(one, "POST", ANTHROPIC, sent, body))
                 await asyncio.sleep(0.2)
                 served.platform.submission.close_all("this gateway is shutting down")
                 had = await reading
@@ -403,57 +272,5 @@ def test_a_drain_lets_resumable_replies_run_on() -> None:
                 whole = await other.post(ANTHROPIC, json=body, headers=sent)
                 assert had[:-1] + events_of(rest.content) == events_of(whole.content)
             assert served.platform.worker.closes == []
-
-    asyncio.run(scenario())
-
-
-async def _until_broken(
-    client: httpx.AsyncClient,
-    method: str,
-    url: str,
-    sent: dict[str, str],
-    body: dict[str, object] | None = None,
-) -> list[bytes]:
-    raw = b""
-    with pytest.raises(httpx.RemoteProtocolError):
-        async with client.stream(method, url, json=body, headers=sent) as response:
-            async for piece in response.aiter_raw():
-                raw += piece
-    return events_of(raw)
-
-
-def test_refusals_are_not_stored() -> None:
-    """After 400, 401 and 529 the same key with the same body, made good, starts a generation."""
-
-    async def scenario() -> None:
-        async with serve(say("ok")) as served, http(served) as client:
-            sent = headers(served, OPENAI, idempotency_key="k")
-            good = body_of(OPENAI)
-            bad = await client.post(OPENAI, json=good | {"temperature": 9}, headers=sent)
-            assert bad.status_code == 400
-            stranger = await client.post(OPENAI, json=good, headers={"idempotency-key": "k"})
-            assert stranger.status_code == 401
-            workers = served.platform.workers[:]
-            served.platform.workers.clear()
-            assert (await client.post(OPENAI, json=good, headers=sent)).status_code == 529
-            served.platform.workers.extend(workers)
-            answer = await client.post(OPENAI, json=good, headers=sent)
-            assert answer.status_code == 200 and "idempotent-replayed" not in answer.headers
-
-    asyncio.run(scenario())
-
-
-def test_a_key_that_was_never_used_has_nothing_to_resume() -> None:
-    """A POST with a cursor and an unknown key is 404, and starts nothing."""
-
-    async def scenario() -> None:
-        async with serve(stay_silent) as served, http(served) as client:
-            sent = headers(served, ANTHROPIC, idempotency_key="k", last_event_id="3-1")
-            answer = await client.post(
-                ANTHROPIC, json=body_of(ANTHROPIC, stream=True), headers=sent
-            )
-            assert answer.status_code == 404
-            check_shape(ANTHROPIC, answer)
-            assert served.platform.worker.seen == []
 
     asyncio.run(scenario())

@@ -249,8 +249,9 @@ class Checks:
             )
             if wrong is not None:
                 self.fail("I1", name, f"{gateway.name} believes: {wrong}")
-            if len(followed.mailbox._entries) > limits.MAILBOX_ENTRIES_MAX:
-                self.fail("I17", name, f"its mailbox holds {len(followed.mailbox._entries)}")
+            for mailbox in followed.mailboxes:
+                if len(mailbox._entries) > limits.MAILBOX_ENTRIES_MAX:
+                    self.fail("I17", name, f"its mailbox holds {len(mailbox._entries)}")
         if gateway.rereadings._open_count > limits.REREADS_MAX:
             self.fail("I17", "", f"{gateway.name} has {gateway.rereadings._open_count} re-readings")
 

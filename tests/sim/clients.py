@@ -17,12 +17,13 @@ from gateway.delivery import StreamedReply, WholeReply
 from gateway.deps import Deps
 from gateway.errors import ClientGone, Refused, ReplyBroken, show
 from gateway.live_reply import LiveReply
+from gateway.reader import Asked
 from infra.metrics import Metrics
 from infra.ports import Clock
 from schemas.assembler import Assembler
 from schemas.dialects.canonical import CanonicalMessage, CanonicalRequest
 from schemas.ids import RequestId
-from schemas.requests import Dialect, Identity, RequestAccepted
+from schemas.requests import Dialect, Identity
 from tests.assembler_cases import ByteDecoder
 from tests.sim.gateways import ALIAS, SimGateway
 from tests.sim.options import Options
@@ -62,7 +63,7 @@ class Client:
     """None while it waits: complete, error, refused, gone, reset."""
     status: int | None = None
     body: list[bytes] = field(default_factory=list)
-    request: RequestAccepted | None = None
+    request: Asked | None = None
     reply: LiveReply | None = None
     overflows: int = 0
 
