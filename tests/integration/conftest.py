@@ -1,4 +1,5 @@
-"""The platforms that the end-to-end tests share: one with the scripted engine, one with vLLM.
+"""The platforms that the end-to-end tests share: one with the scripted engine, one with vLLM, and
+one with the scripted engine and two gateways.
 
 At most one of them runs at a time, so that they do not take each other's cores.
 """
@@ -20,12 +21,15 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def platforms() -> Iterator[dict[str, Platform]]:
-    """Yield one platform per engine, neither started yet; end them with the session."""
+    """Yield the platforms, none of them started yet; end them with the session."""
     with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
         made = {
             engine: Platform(Path(folder) / engine, engine, dict(SETTINGS))
             for engine in ("scripted", "vllm")
         }
+        made["pair"] = Platform(
+            Path(folder) / "pair", "scripted", SETTINGS | {"MILLSTREAM_GATEWAYS": "2"}
+        )
         try:
             yield made
         finally:
@@ -45,11 +49,17 @@ def vllm_platform(platforms: dict[str, Platform]) -> Platform:
     return _running(platforms, "vllm")
 
 
-def _running(platforms: dict[str, Platform], engine: str) -> Platform:
-    for name, other in platforms.items():
-        if name != engine and other.runs:
+@pytest.fixture
+def pair(platforms: dict[str, Platform]) -> Platform:
+    """Return the running platform with two gateways."""
+    return _running(platforms, "pair")
+
+
+def _running(platforms: dict[str, Platform], name: str) -> Platform:
+    for other_name, other in platforms.items():
+        if other_name != name and other.runs:
             assert other.stop() == 0
-    platform = platforms[engine]
+    platform = platforms[name]
     if not platform.runs:
         platform.up(within_s=180)
     return platform
