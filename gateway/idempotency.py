@@ -103,7 +103,8 @@ class ClaimBook:
         self._now_ms = max(self._now_ms, append_time_ms)  # brokers' clocks may differ a little
         self._forget_old()
         if record.claimed is not None:
-            self._claim(record.claimed)
+            if self._now_ms - append_time_ms < limits.IDEMPOTENCY_MS:  # else forgotten, read again
+                self._claim(record.claimed)
         elif record.released is not None:
             self._release(record.released)
         elif record.done is not None:

@@ -96,7 +96,8 @@ async def _find(request: Request, deps: Deps, key: KeyCreated) -> Followed:
             identity=origin.identity,
             placement=origin.placement,
             admit_by_ms=created_ms + deps.model.admit_within_ms,
-            deadline_ms=created_ms + deps.model.deadline_ms,
+            # A guest must not cut short what another gateway, configured differently, promised.
+            deadline_ms=created_ms + max(deps.model.deadline_ms, limits.DEADLINE_MS),
         )
 
     followed = await deps.tails.find(request_id, locator, told)

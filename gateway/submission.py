@@ -184,6 +184,7 @@ class Submission:
         Raises: Overloaded where too many are open.
         """
         if len(self._open) >= _GUESTS_PER_REQUEST_MAX * self._inflight_max:
+            self._orphans.left(followed)
             raise Overloaded("Overloaded: too many clients at this gateway")
         reply = LiveReply(
             followed=followed,

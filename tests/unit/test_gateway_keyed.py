@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from gateway.claim_tail import ClaimTail
+from gateway.claims import Claims
 from gateway.errors import KeyReused, Overloaded, ReplyUnknown
 from gateway.idempotency import fingerprint_of, scope_of
 from gateway.keyed import KeyedReply, KeyedRequest
@@ -345,6 +347,24 @@ def test_a_claim_that_cannot_be_recorded_is_refused_and_sends_nothing() -> None:
                 for lane in range(limits.LANES)
             ]
             assert sum(ends) == 0 and p.reader.count == 0
+
+    run_virtually(scenario())
+
+
+def test_more_claims_than_memory_holds_are_refused_before_anything_is_sent() -> None:
+    """A full book means 529 for new keys; it neither forgets claims nor grows."""
+
+    async def scenario() -> None:
+        async with platform() as p:
+            await answer(p)
+            reader, writer = p.broker.reader("more"), p.broker.writer("more")
+            tail = ClaimTail(reader=reader, clock=LoopClock(), claims_max=1)
+            claims = Claims(writer=writer, clock=LoopClock(), tail=tail)
+            claims.require_room()
+            while not tail.caught_up:
+                await tail.run_once()
+            with pytest.raises(Overloaded, match="idempotency keys"):
+                claims.require_room()
 
     run_virtually(scenario())
 

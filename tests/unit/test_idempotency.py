@@ -118,6 +118,15 @@ def test_a_brokers_clock_that_steps_back_revives_nobody() -> None:
     assert holder(book) == "b"
 
 
+def test_claims_that_are_read_again_after_their_day_stay_forgotten() -> None:
+    """A tail that begins anew judges nothing twice, neither what it kept nor what it forgot."""
+    book = ClaimBook()
+    log = [(claim("a"), 0), (claim("b"), 5), (claim("x", "other"), DAY_MS + 1)]
+    for record, at_ms in [*log, *log]:
+        book.apply(record, at_ms)
+    assert holder(book) is None and book.verdict("b") is False and len(book) == 2
+
+
 @given(
     st.lists(
         st.sampled_from("abcd").flatmap(
