@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from gateway.idempotency import ClaimBook, Held
 from infra.control import Bury
-from infra.errors import LogError, OffsetUnreadable
+from infra.errors import LogError, LogUnavailable, OffsetUnreadable
 from infra.ports import Clock, LogReader, LogRecord, TopicPartition
 from schemas import limits
 from schemas.codec import Undecodable, decode
@@ -61,6 +61,19 @@ class ClaimTail:
     def held(self, scope: str) -> Held | None:
         """Return who holds a scope, as far as the log has been read."""
         return self._books[idempotency_partition(scope)].held(scope)
+
+    async def catch_up(self, scope: str) -> None:
+        """Wait until all that stands in the scope's partition now has been read.
+
+        Raises: LogUnavailable where the log does not tell or is not read in time.
+        """
+        place = _PLACES[idempotency_partition(scope)]
+        until_s = self._clock.monotonic_s() + limits.REPLY_FIND_MS / 1000
+        end = (await self._reader.bounds([place]))[place].end
+        while self._next.get(place, -1) < end:
+            if self._clock.monotonic_s() >= until_s:
+                raise LogUnavailable("claims are not read in time")
+            await asyncio.sleep(limits.CLAIM_POLL_MS / 1000)
 
     def expect(self, nonce: str) -> "asyncio.Future[bool]":
         """Return a future of whether this claim wins; call it before the claim is sent."""

@@ -33,6 +33,14 @@ class Claims:
         """Return who holds a scope, as far as the log has been read."""
         return self._tail.held(scope)
 
+    async def held_by_now(self, scope: str) -> Held | None:
+        """Return who holds a scope once everything up to now is read. Raises Overloaded."""
+        try:
+            await self._tail.catch_up(scope)
+        except LogError as error:
+            raise Overloaded("Overloaded: idempotency keys cannot be read now") from error
+        return self._tail.held(scope)
+
     def expired(self, held: Held) -> bool:
         """Tell whether a claim is too old by our clock; the log has the last word."""
         return self._clock.now_ms() - held.since_ms >= limits.IDEMPOTENCY_MS

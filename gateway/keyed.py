@@ -89,6 +89,8 @@ class Keyed:
             if claiming is not None:
                 await claiming.wait()
             held = self._claims.held(request.scope)
+            if held is None and request.only_resume:
+                held = await self._claims.held_by_now(request.scope)
             if held is not None and (lost or not self._claims.expired(held)):
                 attached = await self._attach(request, held)
                 if attached is not None:

@@ -108,6 +108,7 @@ class ReplyTails:
         for foreign in tuple(self._foreign.values()):
             await _stop(foreign)
         self._foreign.clear()
+        await self._rereadings.stop()
 
     def _found(self, request_id: str, task: "asyncio.Task[Followed]") -> None:
         self._finding.pop(request_id, None)

@@ -5,11 +5,11 @@ client already has. Slow client, resume and replay are this one mechanism (desig
 by `live_reply.py` and `reply_tails.py`; how many run at once is bounded here.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from gateway.mailbox import Chunk, Mail, accept
-from infra.ports import Bounds, LogReader, TopicPartition
+from infra.ports import Bounds, LogReader, LogRecord, TopicPartition
 from schemas import limits
 from schemas.codec import Undecodable, decode
 from schemas.fold import ReplyFold, ended_fold
@@ -28,7 +28,7 @@ class Rereading:
     """One reply read again from its floor, past the tokens that were already taken."""
 
     def __init__(self, reader: LogReader, request_id: str, locator: Locator, taken: int) -> None:
-        self._reader = reader
+        self.reader = reader
         self._request_id = request_id
         self._partition = TopicPartition(REPLIES, locator.partition)
         self.fold = ReplyFold()
@@ -36,6 +36,8 @@ class Rereading:
         """Where the end stands, once it was read."""
         self._tokens_to_skip = taken
         self.next_offset = locator.floor
+        self.usable = True
+        """False while a call is under way and after one that failed or was cancelled."""
         reader.assign({self._partition: locator.floor})
 
     async def read(self) -> list[Mail]:
@@ -43,9 +45,7 @@ class Rereading:
 
         Raises: OffsetUnreadable where retention took the floor, LogUnavailable (repeat the call).
         """
-        records = await self._reader.poll(
-            timeout_ms=limits.FETCH_WAIT_MS, max_records=limits.POLL_RECORDS_MAX
-        )
+        records = await self._poll(limits.POLL_RECORDS_MAX)
         fresh: list[Mail] = []
         for record in records:
             self.next_offset = record.offset + 1
@@ -66,9 +66,9 @@ class Rereading:
         A terminal repeats all ids, so a finished reply is one record. Where it is not (a close),
         nothing is lost: the next `read` begins at the floor. Raises as `read` does.
         """
-        self._reader.assign({self._partition: done.end_offset})
-        records = await self._reader.poll(timeout_ms=limits.FETCH_WAIT_MS, max_records=1)
-        self._reader.assign({self._partition: self.next_offset})
+        self.reader.assign({self._partition: done.end_offset})
+        records = await self._poll(1)
+        self.reader.assign({self._partition: self.next_offset})
         for record in records:
             for entry in decode(record.value, ReplyRecord).entries:
                 delta = entry.delta
@@ -84,11 +84,16 @@ class Rereading:
 
     async def bounds(self) -> Bounds:
         """Return the partition's present bounds. Raises LogUnavailable."""
-        return (await self._reader.bounds([self._partition]))[self._partition]
+        self.usable = False
+        bounds = (await self.reader.bounds([self._partition]))[self._partition]
+        self.usable = True
+        return bounds
 
-    async def close(self) -> None:
-        """Release the reader."""
-        await self._reader.close()
+    async def _poll(self, records_max: int) -> Sequence[LogRecord]:
+        self.usable = False
+        records = await self.reader.poll(timeout_ms=limits.FETCH_WAIT_MS, max_records=records_max)
+        self.usable = True
+        return records
 
     def _skip(self, mail: list[Mail]) -> list[Mail]:
         """Drop the tokens that were taken already; records may be cut anywhere."""
@@ -111,6 +116,8 @@ class RereadingPool:
     def __init__(self, open_reader: OpenReader) -> None:
         self._open_reader = open_reader
         self._open_count = 0
+        self._idle: list[LogReader] = []
+        """Connected readers of earlier re-readings: connecting takes longer than most of them."""
 
     async def open(self, request_id: str, locator: Locator, taken: int) -> Rereading | None:
         """Start reading, or return None where too many read already. Raises LogUnavailable."""
@@ -118,7 +125,7 @@ class RereadingPool:
             return None
         self._open_count += 1
         try:
-            reader = await self._open_reader()
+            reader = self._idle.pop() if self._idle else await self._open_reader()
         except BaseException:
             self._open_count -= 1
             raise
@@ -127,4 +134,14 @@ class RereadingPool:
     async def close(self, rereading: Rereading) -> None:
         """Release a re-reading and its place."""
         self._open_count -= 1
-        await rereading.close()
+        if rereading.usable and len(self._idle) < limits.REREADS_IDLE_MAX:
+            rereading.reader.assign({})
+            self._idle.append(rereading.reader)
+        else:
+            await rereading.reader.close()
+
+    async def stop(self) -> None:
+        """Release the readers that are kept for the next one."""
+        idle, self._idle = self._idle, []
+        for reader in idle:
+            await reader.close()

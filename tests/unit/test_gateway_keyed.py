@@ -321,6 +321,26 @@ def test_a_dead_gateways_reply_goes_on_at_another_one() -> None:
     run_virtually(scenario())
 
 
+def test_resuming_at_a_gateway_that_lags_behind_waits_for_the_claim() -> None:
+    """A claim that stands in the log is found, however far the gateway has read."""
+
+    async def scenario() -> None:
+        async with platform(said_slowly, gateway_count=2) as p:
+            p.running[1][1].cancel()
+            keyed = await call(p)
+            await asyncio.sleep(1.5)
+            resuming = asyncio.create_task(
+                p.gateways[1].keyed.submit(keyed_request(only_resume=True))
+            )
+            await asyncio.sleep(1)
+            assert not resuming.done()
+            p.running[1].append(asyncio.create_task(p.gateways[1].claim_tail.run()))
+            assert await read_to_end((await resuming).reply) == HELLO
+            await keyed.reply.release()
+
+    run_virtually(scenario())
+
+
 def test_resuming_under_a_key_that_holds_nothing_starts_nothing() -> None:
     """A client that is behind an event never gets another generation's rest."""
 
