@@ -160,6 +160,7 @@ class Config:
     scripted_prefill_tokens_per_s: float = _setting(_real(1, 1e9), 20_000.0)
     scripted_step_ms: float = _setting(_real(0, 60_000), 5.0)
     keepalive_ms: int = _setting(_MILLISECONDS, limits.KEEPALIVE_MS)
+    resumable_grace_ms: int = _setting(_MILLISECONDS, limits.RESUMABLE_GRACE_MS)
     deadline_ms: int = _setting(_MILLISECONDS, limits.DEADLINE_MS)
     gateway_inflight_max: int = _setting(_whole(1, 65_536), limits.GATEWAY_INFLIGHT_MAX)
     """Requests that one gateway has open; more get 529."""
