@@ -99,7 +99,7 @@ class Gateway:
                 model=_served_model(config),
                 bury=bury,
                 inflight_max=config.gateway_inflight_max,
-            grace_ms=config.resumable_grace_ms,
+                grace_ms=config.resumable_grace_ms,
             )
         )
         self.deps = self._deps(clock, entropy, control, totals)
