@@ -13,12 +13,16 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import clickhouse_connect
-from clickhouse_connect.driver import exceptions
+from clickhouse_connect.driver import exceptions, options
 
 from infra.clickhouse import schema
 from infra.errors import StoreError, StoreRejected, StoreUnavailable
 from infra.ports import UsageRow
 from schemas import limits
+
+# The client looks for pandas at its first insert and, where another package has brought it, loads
+# it: 60 MB, and seconds on a busy machine before the first usage row shows. Nobody here uses it.
+options.pd = options.pd_time_test = None
 
 Value = TypeVar("Value")
 

@@ -2,6 +2,8 @@
 view."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,3 +128,13 @@ def test_a_server_that_is_away_is_unavailable(address: Address) -> None:
 
     for elsewhere in away:
         asyncio.run(work(elsewhere))
+
+
+def test_inserting_loads_no_pandas() -> None:
+    """The client's search for pandas at its first insert finds none, whatever is installed."""
+    code = (
+        "import sys, infra.clickhouse.store\n"
+        "from clickhouse_connect.driver import options\n"
+        "sys.exit(options.pd is not None or 'pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
