@@ -3,7 +3,8 @@
 Source: design rules 6.2, 6.3, 6.6. No I/O: `engine_workers.worker` carries the decisions out.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from engine_workers.engine.port import StepOutput
@@ -43,13 +44,11 @@ class Action(Enum):
     START = auto()
     CLOSE_LATE = auto()
     CLOSE_DEADLINE = auto()
-    CLOSE_FAILED = auto()
 
 
 CLOSE_REASONS = {
     Action.CLOSE_LATE: CloseReason.LATE,
     Action.CLOSE_DEADLINE: CloseReason.DEADLINE,
-    Action.CLOSE_FAILED: CloseReason.FAILED,
 }
 
 
@@ -58,14 +57,21 @@ class Attempt:
     """One start of this job in this process: what the engine made and what was published."""
 
     attempt_id: str
+    run_id: str
+    """The engine's run; a second one where tokens were accepted while the start was on its way."""
     started_ms: int
-    tokens: list[int] = field(default_factory=list)
-    """All ids the engine made in this attempt."""
-    published: int = 0
-    """How many of them were handed to the log."""
+    tokens: list[int]
+    """All ids of the reply: those accepted before this attempt, then those the engine made."""
+    published: int
+    """How many of them are accepted or were handed to the log."""
     cached_tokens: int = 0
     first_token_ms: int | None = None
     stop: Stop | None = None
+
+    def rerun(self, run_id: str, accepted: Sequence[int]) -> None:
+        """Begin again after `accepted`: another attempt's tokens counted before this start did."""
+        self.run_id = run_id
+        self.tokens, self.published, self.stop = list(accepted), len(accepted), None
 
     def take(self, output: StepOutput, now_ms: int) -> None:
         """Note new tokens of the engine; publishing them is `next_delta`'s business."""
@@ -139,7 +145,7 @@ class Job:
 def decide(job: Job, fold: ReplyFold, now_ms: int) -> Action:
     """Return what a job with a complete fold needs next.
 
-    A reply that has accepted tokens cannot be continued yet: it is closed as failed.
+    A reply that has accepted tokens is started like any other, and continued after them.
     """
     if fold.end is not None:
         return Action.METER
@@ -147,6 +153,4 @@ def decide(job: Job, fold: ReplyFold, now_ms: int) -> Action:
         return Action.CLOSE_LATE
     if now_ms > job.request.deadline_ms:
         return Action.CLOSE_DEADLINE
-    if fold.accepted_count:
-        return Action.CLOSE_FAILED
     return Action.START

@@ -224,17 +224,22 @@ class Jobs:
             assert usage is not None, "an ended fold has its usage"
             self._meter(job, usage)
         elif action is Action.START:
-            self._start(job)
+            self._start(job, _accepted(reply))
         else:
             self._close(job, CLOSE_REASONS[action], None)
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: Job, accepted: Sequence[int]) -> None:
         """Open an attempt; the engine prefills while the start is on its way."""
         request = job.request
         attempt_id = self._entropy.uuid()
-        job.attempt = Attempt(attempt_id=attempt_id, started_ms=self._clock.now_ms())
+        job.attempt = Attempt(
+            attempt_id=attempt_id,
+            run_id=attempt_id,
+            started_ms=self._clock.now_ms(),
+            tokens=list(accepted),
+            published=len(accepted),
+        )
         job.phase = Phase.STARTING
-        self._by_run[attempt_id] = job
         self._metrics.count("attempts_started")
         self._outbox.put(
             request.locator.partition,
@@ -248,28 +253,42 @@ class Jobs:
                 traceparent=request.traceparent,
             ),
         )
+        self._run(job, job.attempt)
+
+    def _run(self, job: Job, attempt: Attempt) -> None:
+        """Let the engine continue after the attempt's tokens."""
+        request = job.request
+        self._by_run[attempt.run_id] = job
         self._submit(
             StartRun(
                 EngineRequest(
-                    run_id=attempt_id,
+                    run_id=attempt.run_id,
                     prompt_token_ids=request.prompt_token_ids,
                     sampling=request.sampling,
                     seed=request.seed,
                     priority=request.priority,
                     grammar=request.grammar,
-                )
+                ),
+                emitted=tuple(attempt.tokens),
             )
         )
 
     def _opened(self, job: Job, reply: TailedReply) -> None:
-        """The own start is read back: from here on tokens may be published."""
-        if job.phase is not Phase.STARTING or job.attempt is None:
+        """The own start is read back: from here on tokens may be published.
+
+        What was accepted up to here is what they continue, also where an earlier attempt's tokens
+        landed between our look at the fold and our start.
+        """
+        attempt = job.attempt
+        if job.phase is not Phase.STARTING or attempt is None:
             return  # a second landing of the same start
-        if reply.fold.accepted_count:
-            self._close(job, CloseReason.FAILED, "a reply cannot be continued yet")
-            return
         job.phase = Phase.RUNNING
-        if job.attempt.has_news:
+        accepted = _accepted(reply)
+        if len(accepted) != attempt.published:
+            self._end_run(attempt)
+            attempt.rerun(f"{attempt.attempt_id}/{len(accepted)}", accepted)
+            self._run(job, attempt)
+        elif attempt.has_news:
             self._publish(job, self._clock.now_ms())
 
     def _publish(self, job: Job, now_ms: int) -> None:
@@ -315,7 +334,14 @@ class Jobs:
         """Stop the engine's run of this job, if there is one."""
         if job.attempt is None:
             return
-        run_id = job.attempt.attempt_id
+        self._end_run(job.attempt)
         job.attempt = None
-        del self._by_run[run_id]
-        self._submit(Abort(run_id))
+
+    def _end_run(self, attempt: Attempt) -> None:
+        del self._by_run[attempt.run_id]
+        self._submit(Abort(attempt.run_id))
+
+
+def _accepted(reply: TailedReply) -> Sequence[int]:
+    """Return the accepted tokens of a reply's one segment and choice."""
+    return reply.fold.accepted.get((0, 0), ())
