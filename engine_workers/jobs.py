@@ -151,6 +151,9 @@ class Jobs:
             job = self._by_run.get(output.run_id)
             if job is None or job.attempt is None:
                 continue
+            if output.refused is not None:
+                self._close(job, CloseReason.FAILED, output.refused)
+                continue
             job.attempt.take(output, now_ms)
             if job.phase is Phase.RUNNING:
                 self._publish(job, now_ms)
