@@ -41,8 +41,11 @@ def prefix_hash(token_ids: Iterable[int], state: int = EMPTY_PREFIX) -> int:
 
 
 def run_salt(script: Script, seed: int, run_id: str) -> int:
-    """Return what a run mixes into every draw: its seed and, if the script says so, its id."""
-    text = f"{seed}/{run_id}" if script.attempt_in_hash else f"{seed}"
+    """Return what a run mixes into every draw: its seed and, if the script says so, its attempt.
+
+    The attempt is what stands before a "/" in the run's id: a second run of it goes on alike.
+    """
+    text = f"{seed}/{run_id.partition('/')[0]}" if script.attempt_in_hash else f"{seed}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 

@@ -99,7 +99,7 @@ class CountedAttempts:
     def uuid(self) -> str:
         """Return the next id."""
         self._count += 1
-        return f"{self._process}/{self._count}"
+        return f"{self._process}-{self._count}"
 
 
 def count_attempts(self: Jobs, **parts: Any) -> None:
