@@ -7,6 +7,7 @@ insert: between any two awaits of the code that has just done something it canno
 import random
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.ports import TopicPartition
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 STEPS_AFTER_MAX = 12
 RESTARTS_S = (0.05, 0.3, 1.0, 3.0)
 PAUSES_S = (0.3, 1.5, 3.5, 6.0)
+DRAINS_S = (0.0, 0.3, 2.0)
+HAUNTED = 2
+CRASHES_AGAIN = 4
+CRASH_AGAIN_CHANCE = 0.4
 SKEWS_MS = (-1_500, -200, 200, 1_500)
 STEPS_MS = (-4_000, -500, 500, 4_000)
 
@@ -31,6 +36,8 @@ class Chaos:
         self._world = world
         self._random = random.Random(f"chaos/{world.options.seed}")
         self.active = True
+        self._haunted: dict[bytes, int] = {}
+        """Replies whose workers die again and again, and how many of them still shall."""
 
     def begin(self, from_s: float, to_s: float) -> float:
         """Plan the strikes at drawn times; return for how long after the load faults go on."""
@@ -43,6 +50,8 @@ class Chaos:
             ("sink-crash", 1, lambda: self._crash("metering-0", "crash.metering")),
             ("worker-pause", 2, lambda: self._pause(self._pick(""))),
             ("rebalance", 3, self._rebalance),
+            ("rebalance-twice", 2, self._rebalance_twice),
+            ("drain", 2, self._drain),
             ("clock-step", 2, self._step_clock),
         ]
         for kind, count_max, strike in plans:
@@ -54,10 +63,15 @@ class Chaos:
             for name in world.names():
                 world.clock_of(name).skew_ms = self._random.choice(SKEWS_MS)
             world.events.fault(world.now_s(), "clock.skew")
+        if options.has("crash-again"):
+            chosen = self._random.sample(world.clients, HAUNTED)
+            self._haunted = {client.request_id.encode(): CRASHES_AGAIN for client in chosen}
         return 1.5
 
-    def on_send(self, writer: str, place: TopicPartition) -> None:
+    def on_send(self, writer: str, place: TopicPartition, value: bytes) -> None:
         """Perhaps strike the sender of a record within the next steps."""
+        if self._haunted and place.topic == REPLIES:
+            self._haunt(writer, value)
         options, name = self._world.options, writer.partition(":")[0]
         chance = 0.01 * options.intensity
         if options.has("crash-after-send") and self._random.random() < chance:
@@ -65,6 +79,14 @@ class Chaos:
         pauses = options.has("worker-pause") and place.topic == REPLIES
         if pauses and self._random.random() < chance:
             self._soon(lambda: self._pause(name))
+
+    def _haunt(self, writer: str, value: bytes) -> None:
+        """Kill whoever works on a haunted reply, until it has seen enough of that."""
+        for request_id, left in self._haunted.items():
+            if left and request_id in value and self._random.random() < CRASH_AGAIN_CHANCE:
+                self._haunted[request_id] = left - 1
+                kind = "crash.again" if left < CRASHES_AGAIN else "crash.worker"
+                self._soon(partial(self._crash, writer.partition(":")[0], kind))
 
     def on_insert(self) -> None:
         """Perhaps kill the sink between its insert and its commit."""
@@ -106,6 +128,21 @@ class Chaos:
         scatter = self._random.random() < 0.5
         world.events.fault(world.now_s(), "rebalance", f"{group}{' scatter' if scatter else ''}")
         world.broker.rebalance(group, scatter=scatter)
+
+    def _rebalance_twice(self) -> None:
+        """Move lanes, and move them again before anybody has settled."""
+        group = self._random.choice((workers_group(POOL), workers_group(POOL), GROUP))
+        world, pause_s = self._world, self._random.choice((0.0, 0.002, 0.03))
+        world.events.fault(world.now_s(), "rebalance.twice", f"{group} within {pause_s} s")
+        world.broker.rebalance(group, scatter=True)
+        world.loop.call_later(pause_s, partial(world.broker.rebalance, group, scatter=True))
+
+    def _drain(self) -> None:
+        """Let a worker leave in good order, as a rolling restart does, and come back."""
+        world, name = self._world, self._pick("worker")
+        back_in_s = self._random.choice(RESTARTS_S)
+        if world.drain(name, self._random.choice(DRAINS_S), back_in_s):
+            world.events.fault(world.now_s(), "drain.worker", name)
 
     def _step_clock(self) -> None:
         world, name = self._world, self._pick("")

@@ -12,7 +12,7 @@ from infra.memory.wakeup import Wakeup
 from infra.ports import LogRecord, TopicPartition
 from schemas import limits
 from schemas.codec import decode, encode
-from schemas.replies import ReplyRecord, Start, fact_of
+from schemas.replies import CloseReason, ReplyRecord, Start, fact_of
 from schemas.requests import RequestAccepted
 from schemas.topics import REPLIES, USAGE, requests_topic, workers_group
 from schemas.usage import UsageRecorded
@@ -22,6 +22,8 @@ from tests.sim.platform import POOL, Platform
 from tests.sim.views import wrong_fold, wrong_tailed, wrong_token
 from tests.sim.workers import SimWorker
 
+HEALED_S = 8.0
+"""A request that is served by then after healing need not run into its deadline (I12)."""
 HEALTHY_S = 1.0
 """A close that all can read stops every engine within this (I14)."""
 
@@ -98,6 +100,8 @@ class Checks:
         facts = decode(record.value, ReplyRecord)
         now_s = self.platform.now_s()
         for reply in self.judge.take_replies(record, facts, now_s):
+            if reply.ended and reply.ended_s == now_s:
+                self._check_end(reply)
             place = f"{record.partition}@{record.offset}"
             said = f"{reply.request_id} {_shown(facts, reply)}"
             self.platform.events.note(now_s, f"replies {place} {said}")
@@ -109,6 +113,22 @@ class Checks:
                 if fact.attempt in self.judge.starts:
                     self.fail("I5", fact.request_id, f"attempt {fact.attempt} started twice")
                 self.judge.starts[fact.attempt] = whose
+
+    def _check_end(self, reply: Judged) -> None:
+        """Whatever struck, a reply is continued: no worker gives it up (I12)."""
+        close = reply.close
+        if close is None:
+            return
+        if close.reason is CloseReason.FAILED and close.by.startswith("worker"):
+            self.fail("I12", reply.request_id, f"was given up by {close.by}: {close.message}")
+        if close.reason is not CloseReason.DEADLINE:
+            return
+        landed, has = self.judge.requests.get(reply.request_id), self.platform.options.has
+        early = landed is not None and reply.ended_ms < landed.request.deadline_ms
+        if early and not (has("clock-skew") or has("clock-step")):
+            self.fail("I12", reply.request_id, "was closed before its deadline")
+        if reply.ended_s - self.faulty_until_s > HEALED_S:
+            self.fail("I12", reply.request_id, f"ran into its deadline {HEALED_S} s after healing")
 
     def _check_tokens(self, reply: Judged) -> None:
         landed = self.judge.requests.get(reply.request_id)
@@ -131,6 +151,8 @@ class Checks:
         )
         if landed.request.locator != request.locator or landed.request.lane != request.lane:
             self.fail("I11", request.request_id, "copies carry different locators")
+        if record.partition != request.lane:
+            self.fail("I11", request.request_id, f"it landed in lane {record.partition}")
         reply = self.judge.replies.get(request.request_id)
         if reply is not None and request.locator.floor > reply.first_offset:
             self.fail("I11", request.request_id, "its floor lies above its first reply record")

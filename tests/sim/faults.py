@@ -30,14 +30,14 @@ class SeededFaults:
         self.active = True
         self.quiet_from_s = 0.0
         """When the last consequence of a fault that was drawn so far is over."""
-        self.on_send: Callable[[str, TopicPartition], None] = lambda writer, place: None
+        self.on_send: Callable[[str, TopicPartition, bytes], None] = lambda *sent: None
         self._kinds = tuple(kind for kind in SEND_FAULTS if options.has(f"send-{kind}"))
 
     def send(self, writer: str, place: TopicPartition, value: bytes) -> SendFate:
         """Decide on one record."""
         if not self.active:
             return DELIVER
-        self.on_send(writer, place)
+        self.on_send(writer, place, value)
         purpose = writer.rpartition(":")[2]
         for kind in self._kinds:
             table = _DELAY_CHANCE if kind == "delay" else _SEND_CHANCE
@@ -82,6 +82,14 @@ class SeededFaults:
         self._note(delay_s)
         stored = not fails or self._random.random() < 0.5
         return InsertFault(delay_s=delay_s, fails=fails, stored=stored)
+
+    def engine_stall_s(self) -> float:
+        """Decide for how long an engine stands still after a step; mostly not at all."""
+        if not (self.active and self._options.has("engine-stall") and self._strikes(0.01)):
+            return 0.0
+        stall_s = self._random.choice((0.3, 1.0, 3.0, 8.0))
+        self._note(stall_s)
+        return stall_s
 
     def _strikes(self, chance: float) -> bool:
         return self._random.random() < chance * self._options.intensity

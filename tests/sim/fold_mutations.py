@@ -82,12 +82,22 @@ def origin_of_the_newest_start(self: ReplyFold, fact: Fact, at_ms: int) -> bool:
     return _apply(self, fact, at_ms)
 
 
+def first_attempt_wins(self: ReplyFold, fact: Fact, at_ms: int) -> bool:
+    """The first start is the only one that ever counts."""
+    before = self.attempt
+    counted = _apply(self, fact, at_ms)
+    if before is not None and isinstance(fact, Start):
+        self.attempt = before
+    return counted
+
+
 APPLY_MUTATIONS: dict[str, Any] = {
     "uncounted-terminal-ends": uncounted_terminal_ends,
     "start-reopens": start_reopens,
     "tokens-after-the-end": tokens_after_the_end,
     "second-close-overrides": second_close_overrides,
     "start-waits-for-its-first-token": start_waits_for_its_first_token,
+    "first-attempt-wins": first_attempt_wins,
     "accepted-at-from-newest-start": origin_of_the_newest_start,
 }
 ACCEPT_MUTATIONS: dict[str, Any] = {

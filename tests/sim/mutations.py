@@ -126,7 +126,7 @@ MUTATIONS: dict[str, Mutation] = {
     "no-index-check": Mutation(  # 2
         planted=_swap(ReplyFold, _accept=fold_mutations.no_index_check), bias=ZOMBIES
     ),
-    **{  # 3, 4, 5, 6, 9, 16
+    **{  # 3, 4, 5, 6, 9, 16, 33
         name: Mutation(planted=_swap(ReplyFold, apply=mutant), bias=ZOMBIES)
         for name, mutant in fold_mutations.APPLY_MUTATIONS.items()
     },
@@ -170,6 +170,20 @@ MUTATIONS: dict[str, Mutation] = {
     "close-ignored-at-takeover": Mutation(  # 30
         planted=_swap(jobs_module, decide=bugs.run_closed), bias=CRASHES
     ),
+    "doubt-ignored": Mutation(planted=_swap(Jobs, _doubt=bugs.never_doubt), bias=SHAKY),  # 28
+    "started-again-without-proof": Mutation(  # 29
+        planted=_swap(Jobs, _doubt=bugs.doubt_without_proof), bias=ZOMBIES
+    ),
+    "emitted-not-handed-over": Mutation(  # 31
+        planted=_swap(Jobs, _run=bugs.run_from_the_beginning), bias=CRASHES
+    ),
+    "no-second-run-of-a-start": Mutation(  # 31
+        planted=_swap(Jobs, _opened=bugs.go_on_without_a_new_run), bias=ZOMBIES
+    ),
+    "cut-off-reply-given-up": Mutation(
+        planted=_swap(jobs_module, decide=bugs.give_up_what_has_tokens), bias=CRASHES
+    ),
+    "taken-twice": Mutation(planted=_swap(Jobs, take=bugs.take_twice), bias=ZOMBIES),  # 34
     "sink-commits-first": Mutation(
         planted=_swap(Intake, committable=_commit_what_was_read), bias=SLOW_SINK
     ),

@@ -1,6 +1,7 @@
 """The checks at the end of a run, when everything has healed: nothing missing, nothing extra."""
 
 import random
+from collections.abc import Mapping
 from copy import deepcopy
 
 from infra.ports import TopicPartition, UsageRow
@@ -17,6 +18,19 @@ from tests.sim.platform import POOL
 from tests.sim.views import wrong_answer, wrong_fold
 
 STARTS_FREE = 2
+HARMLESS = (
+    "client",
+    "clock",
+    "crash.gateway",
+    "crash.metering",
+    "mailbox",
+    "pause.gateway",
+    "pause.metering",
+    "send.delay",
+    "send.duplicate",
+    "store",
+)
+"""Faults that lose no worker its lanes and no reply its facts."""
 
 
 def unsettled(checks: Checks, clients: list[Client]) -> str | None:
@@ -65,6 +79,11 @@ def _check_ids(checks: Checks) -> None:
             checks.fail("I11", name, "its floor lies above its first reply record")
         if landed.request.locator.partition != reply.partition:
             checks.fail("I11", name, "its reply lies in another partition")
+
+
+def starting_faults(fired: Mapping[str, int]) -> int:
+    """Return how many faults struck that can make a worker start a reply anew."""
+    return sum(count for kind, count in fired.items() if not kind.startswith(HARMLESS))
 
 
 def _check_starts(checks: Checks, faults: int) -> None:

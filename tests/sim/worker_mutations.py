@@ -6,19 +6,22 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, cast
 
-from engine_workers.job import Action, Job, Phase, decide
+from engine_workers.job import Action, Attempt, Job, Phase, decide
 from engine_workers.jobs import Jobs
 from engine_workers.outbox import Fact, Outbox
+from engine_workers.pump import Start as StartRun
 from engine_workers.tail import ReplyTail, TailedReply
 from infra.errors import LogError
 from infra.ports import Appended, TopicPartition
 from schemas import limits
 from schemas.fold import ReplyFold
 from schemas.replies import Closed, Delta
+from schemas.requests import RequestAccepted
 from schemas.topics import REPLIES
 from schemas.usage import UsageRecorded, usage_of
 
 _start, _meter, _on_fact = Jobs._start, Jobs._meter, Jobs.on_fact
+_run, _opened, _take, _doubt = Jobs._run, Jobs._opened, Jobs.take, Jobs._doubt
 _init, _acknowledged = Jobs.__init__, Outbox._acknowledged
 _look_up, _adopt = ReplyTail.look_up, ReplyTail._adopt
 
@@ -88,6 +91,48 @@ def ignore_closes(self: Jobs, fact: Fact, counted: bool, reply: TailedReply) -> 
     if job is not None and isinstance(fact, Closed) and job.phase is Phase.RUNNING:
         return
     _on_fact(self, fact, counted, reply)
+
+
+def run_from_the_beginning(self: Jobs, job: Job, attempt: Attempt) -> None:
+    """The engine is not told what was accepted before."""
+    _run(self, job, attempt)
+    commands = cast(Any, self._submit).__self__.pump._commands
+    assert isinstance(commands[-1], StartRun), "just submitted"
+    commands[-1] = StartRun(commands[-1].request)
+
+
+def go_on_without_a_new_run(self: Jobs, job: Job, reply: TailedReply) -> None:
+    """Tokens that landed while the start was on its way are counted, the engine goes on without."""
+    attempt = job.attempt
+    if job.phase is Phase.STARTING and attempt is not None:
+        accepted = reply.fold.accepted.get((0, 0), [])
+        attempt.tokens[: attempt.published] = accepted
+        attempt.published = len(accepted)
+    _opened(self, job, reply)
+
+
+def take_twice(self: Jobs, request: RequestAccepted, *rest: Any) -> None:
+    """A record of an id in flight is taken as a request of its own."""
+    job = self._jobs.pop(request.request_id, None)
+    if job is not None and job.attempt is not None:
+        self._abort(job)
+    _take(self, request, *rest)
+
+
+def never_doubt(self: Jobs, job: Job, reason: str, **rest: Any) -> None:
+    """What does not count, or may not have landed, is not cared about."""
+
+
+def doubt_without_proof(self: Jobs, job: Job, reason: str, *, needs_proof: bool) -> None:
+    """A new start needs no proof that the lane is still ours, and is made at once."""
+    _doubt(self, job, reason, needs_proof=False)
+    self._consider(job)
+
+
+def give_up_what_has_tokens(job: Job, fold: ReplyFold, now_ms: int) -> Action:
+    """A reply that was cut off is let run into its deadline."""
+    action = decide(job, fold, now_ms)
+    return Action.CLOSE_DEADLINE if action is Action.START and fold.accepted_count else action
 
 
 class CountedAttempts:

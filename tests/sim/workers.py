@@ -40,6 +40,7 @@ class SimWorker:
             ),
             decode=ByteDecoder,
         )
+        self.leaving = False
         self._wake = asyncio.Event()
         self._delivered: deque[tuple[list[StepOutput], list[Rejection]]] = deque()
         self.worker = Worker(self._deps(platform, entropy))
@@ -49,9 +50,22 @@ class SimWorker:
     def start(self) -> asyncio.Task[None]:
         """Run its tasks; return the one whose end would be the process's end."""
         loop, process = self.platform.loop, self.life.process
-        loop.spawn(process, self.worker.report_forever())
+        self._reporting = loop.spawn(process, self.worker.report_forever())
         loop.spawn(process, self._drive())
-        return loop.spawn(process, self.worker.serve())
+        self._serving = loop.spawn(process, self.worker.serve())
+        return self._serving
+
+    def drain(self, timeout_s: float) -> asyncio.Task[None]:
+        """Stop as an orderly process does; return the task that ends when it has left."""
+        self.leaving = True
+        return self.platform.loop.spawn(self.life.process, self._leave(timeout_s))
+
+    async def _leave(self, timeout_s: float) -> None:
+        await self.worker.drain(timeout_s)
+        self._serving.cancel()
+        self._reporting.cancel()
+        await asyncio.gather(self._serving, self._reporting, return_exceptions=True)
+        await self.worker.leave()
 
     def kill(self) -> None:
         """Die here and now."""
@@ -118,7 +132,14 @@ class SimWorker:
         """Turn the pump in virtual time; an idle engine waits for a command or a credit."""
         while True:
             if self.pump.run_once(0):
-                await asyncio.sleep(self.engine.last_step_s or IDLE_STEP_S)
+                await asyncio.sleep((self.engine.last_step_s or IDLE_STEP_S) + self._stall_s())
             else:
                 self._wake.clear()
                 await self._wake.wait()
+
+    def _stall_s(self) -> float:
+        platform = self.platform
+        stall_s = platform.faults.engine_stall_s()
+        if stall_s:
+            platform.events.fault(platform.now_s(), "engine.stall", f"{self.name} {stall_s} s")
+        return stall_s

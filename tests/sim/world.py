@@ -5,11 +5,13 @@ judge.
 """
 
 import asyncio
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 
 from engine_workers.engine.script import Script
 from infra.memory import InsertFault, MemoryBroker, MemoryUsageStore
+from schemas.operations import ProcessState
 from schemas.topics import topics, workers_group
 from streams.metering.sink import GROUP
 from tests.sim.chaos import Chaos
@@ -23,7 +25,7 @@ from tests.sim.loop import SimLoop, Violation
 from tests.sim.options import Options
 from tests.sim.platform import EOS_ID, POOL, VOCABULARY, Platform
 from tests.sim.tightness import tight_limits
-from tests.sim.verdict import judge_the_end, unsettled
+from tests.sim.verdict import judge_the_end, starting_faults, unsettled
 from tests.sim.workers import SimWorker
 
 TICK_S = 0.1
@@ -163,6 +165,24 @@ class World:
         self._graves.append(process)
         process.kill()
 
+    def drain(self, name: str, timeout_s: float, back_in_s: float) -> bool:
+        """Let a worker leave in good order and start anew; False where it cannot be asked."""
+        process = self.processes.get(name)
+        if not isinstance(process, SimWorker) or process.leaving or process.life.process.paused:
+            return False
+        if process.worker.state is not ProcessState.SERVING:
+            return False
+        left = process.drain(timeout_s)
+        left.add_done_callback(partial(self._left, process, back_in_s))
+        return True
+
+    def _left(self, process: SimWorker, back_in_s: float, task: "asyncio.Task[None]") -> None:
+        if process.life.process.dead:
+            return
+        self._ended(process, task)
+        self.kill(process.name)
+        self.loop.call_later(back_in_s, self.birth, process.name, context=Context())
+
     def pause(self, name: str, seconds: float) -> None:
         """Stop a process as SIGSTOP does; its group ejects it when its session has run out."""
         process = self.processes.get(name)
@@ -186,6 +206,8 @@ class World:
         if process.life.process.dead:
             return
         error = None if task.cancelled() else task.exception()
+        if error is None and isinstance(process, SimWorker) and process.leaving:
+            return
         if not isinstance(error, Violation):
             self.loop.violate(Violation(f"{process.name} died by itself: {error!r}"))
 
@@ -234,7 +256,7 @@ class World:
             await self._tick()
         self._heal()
         await self._settle()
-        faults = sum(self.broker.fired.values()) + sum(self.events.fired.values())
+        faults = starting_faults(self.broker.fired + self.events.fired)
         await judge_the_end(self.checks, self.clients, faults)
         self._count_manners()
         await self._bury_all()
