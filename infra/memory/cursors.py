@@ -19,6 +19,7 @@ class Cursors:
         self._find = find
         self._wakeup = wakeup
         self._positions: dict[TopicPartition, int] = {}
+        self._logs: dict[TopicPartition, PartitionLog] = {}
         self._paused: set[TopicPartition] = set()
         self._turn = 0
 
@@ -27,18 +28,18 @@ class Cursors:
 
         Raises: LogUnavailable for an unknown partition, and nothing changed.
         """
-        partitions = [self._find(place) for place in positions]
+        logs = {place: self._find(place) for place in positions}
         self.release()
-        self._positions = dict(positions)
-        for partition in partitions:
+        self._positions, self._logs = dict(positions), logs
+        for partition in logs.values():
             partition.watch(self._wakeup)
         self._wakeup.wake()
 
     def release(self) -> None:
         """Read nothing from now on."""
-        for place in self._positions:
-            self._find(place).unwatch(self._wakeup)
-        self._positions = {}
+        for partition in self._logs.values():
+            partition.unwatch(self._wakeup)
+        self._positions, self._logs = {}, {}
         self._paused.clear()
 
     def position(self, place: TopicPartition) -> int:
@@ -67,14 +68,12 @@ class Cursors:
         """
         ready: list[tuple[PartitionLog, int]] = []
         for place, offset in self._positions.items():
-            if place in self._paused:
+            partition = self._logs[place]
+            if offset == partition.end or place in self._paused:
                 continue
-            partition = self._find(place)
-            start, end = partition.bounds()
-            if not start <= offset <= end:
+            if not partition.start <= offset < partition.end:
                 raise OffsetUnreadable(place.topic, place.partition, offset)
-            if offset < end:
-                ready.append((partition, offset))
+            ready.append((partition, offset))
         taken: list[LogRecord] = []
         for index in range(len(ready)):
             partition, offset = ready[(self._turn + index) % len(ready)]

@@ -67,7 +67,8 @@ class MemoryGroupReader:
         await self._suffer(self._broker.faults.poll(self.name, self._group_name))
         try:
             while True:
-                await self._check_open()
+                if self._closed:
+                    await self._check_open()
                 self._note_newest()
                 records = self._cursors.take(max_records)
                 if records or loop.time() >= deadline_s:

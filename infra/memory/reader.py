@@ -47,7 +47,8 @@ class MemoryReader:
             self._broker.fired["poll.stall"] += 1
         await asyncio.sleep(fate.stall_ms / 1000)
         while True:
-            await self._check_open()
+            if self._closed:
+                await self._check_open()
             records = self._cursors.take(max_records)
             if records or loop.time() >= deadline_s:
                 return records

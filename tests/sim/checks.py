@@ -19,7 +19,7 @@ from schemas.usage import UsageRecorded
 from tests.sim.gateways import SimGateway
 from tests.sim.judge import Judge, Judged
 from tests.sim.platform import POOL, Platform
-from tests.sim.views import wrong_fold, wrong_tailed, wrong_token
+from tests.sim.views import CheckedTokens, wrong_fold, wrong_tailed
 from tests.sim.workers import SimWorker
 
 HEALED_S = 8.0
@@ -66,7 +66,7 @@ class Checks:
         self.judge = Judge()
         self.workers: dict[str, SimWorker] = {}
         self.gateways: dict[str, SimGateway] = {}
-        self._checked_tokens: dict[str, int] = {}
+        self._checked_tokens: dict[str, CheckedTokens] = {}
         self.faulty_until_s = 0.0
         """Until then an engine may not have heard of a close."""
 
@@ -132,13 +132,15 @@ class Checks:
 
     def _check_tokens(self, reply: Judged) -> None:
         landed = self.judge.requests.get(reply.request_id)
-        checked = self._checked_tokens.get(reply.request_id, 0)
-        if landed is None or checked == len(reply.tokens):
+        if landed is None or not reply.tokens:
             return
-        wrong = wrong_token(self.platform.script, reply, landed.request, checked)
+        checked = self._checked_tokens.get(reply.request_id)
+        if checked is None:
+            checked = CheckedTokens.none_of(landed.request)
+            self._checked_tokens[reply.request_id] = checked
+        wrong = checked.wrong_token(self.platform.script, reply)
         if wrong is not None:
             self.fail("I3", reply.request_id, wrong)
-        self._checked_tokens[reply.request_id] = len(reply.tokens)
         if landed.first_append_ms > landed.request.admit_by_ms:
             self.fail("I9", reply.request_id, "landed late and has accepted tokens all the same")
 

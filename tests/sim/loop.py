@@ -9,7 +9,7 @@ import asyncio
 import heapq
 import random
 from collections.abc import Callable, Coroutine, Iterable
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 STEPS_MAX = 3_000_000
@@ -57,6 +57,32 @@ class SimTask(asyncio.Task[Any]):
         return self._number
 
 
+def _nothing() -> None:
+    """Stand in the place of a callback that was cancelled."""
+
+
+class SimHandle(asyncio.TimerHandle):
+    """A callback to come, ready or timed; lighter than asyncio's own."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, when_s: float, callback: Callable[..., Any], args: tuple[Any, ...], context: Context
+    ) -> None:
+        self._when = when_s
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+        self._source_traceback = None
+        self._repr = None
+
+    def cancel(self) -> None:
+        """Never call back; what it held is let go."""
+        self._cancelled = True
+        self._callback, self._args = _nothing, ()
+
+
 class SimLoop(asyncio.base_events.BaseEventLoop):
     """Runs ready handles one by one, in an order drawn from the seed; jumps over idle time."""
 
@@ -66,8 +92,10 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
         self._shuffled = shuffled
         self._now_s = 0.0
         self._clock_resolution = 1e-9
-        self._ready: list[asyncio.Handle] = []
-        self._parked: list[asyncio.Handle] = []
+        self._ready: list[SimHandle] = []
+        self._parked: list[SimHandle] = []
+        self._timers: list[tuple[float, int, SimHandle]] = []
+        self._timers_set = 0
         self._pauses = 0
         self._clearing = False
         self.tasks_made = 0
@@ -79,6 +107,29 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
     def time(self) -> float:
         """Return virtual seconds since the run began."""
         return self._now_s
+
+    def call_soon(  # type: ignore[override]  # typeshed wants variadic types
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> SimHandle:
+        """Call back as soon as its turn is drawn."""
+        handle = SimHandle(self._now_s, callback, args, context or copy_context())
+        self._ready.append(handle)
+        return handle
+
+    def call_at(  # type: ignore[override]  # typeshed wants variadic types
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> SimHandle:
+        """Call back at a time; those of one time in the order in which they were set."""
+        handle = SimHandle(when, callback, args, context or copy_context())
+        self._timers_set += 1
+        heapq.heappush(self._timers, (when, self._timers_set, handle))
+        return handle
+
+    def call_later(  # type: ignore[override]  # typeshed wants variadic types
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> SimHandle:
+        """Call back after some time."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def run(self, main: Coroutine[Any, Any, None]) -> None:
         """Run to the end. Raises the first violation, or whatever ended `main`."""
@@ -151,18 +202,16 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
             self.call_soon(self.after_steps, count - 1, call, context=context)
 
     def _run_once(self) -> None:
-        ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]  # of the base
-        draw = self._random.random
+        ready, timers, draw = self._ready, self._timers, self._random.random
+        pop_timer, shuffled = heapq.heappop, self._shuffled
         while not self._stopping:  # type: ignore[attr-defined]  # of the base
             if not ready:
                 self._jump(timers)
-            while timers and timers[0]._when <= self._now_s:
-                handle = heapq.heappop(timers)
-                handle._scheduled = False
-                ready.append(handle)
+            while timers and timers[0][0] <= self._now_s:
+                ready.append(pop_timer(timers)[2])
             if not ready:
                 continue
-            index = int(draw() * len(ready)) if self._shuffled else 0
+            index = int(draw() * len(ready)) if shuffled else 0
             if index:
                 ready[0], ready[index] = ready[index], ready[0]
             handle = ready.pop(0)
@@ -174,24 +223,29 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
             self.steps += 1
             if self.steps > STEPS_MAX:
                 self.violate(Violation(f"no end after {STEPS_MAX} steps"))
-            handle._run()
+            self._call(handle)
 
-    def _jump(self, timers: list[asyncio.TimerHandle]) -> None:
-        while timers and timers[0]._cancelled:
-            heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined]  # of the base
+    def _call(self, handle: SimHandle) -> None:
+        try:
+            handle._context.run(handle._callback, *handle._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.call_exception_handler({"message": f"in {handle._callback}", "exception": error})
+
+    def _jump(self, timers: list[tuple[float, int, SimHandle]]) -> None:
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
         if not timers:
             raise Violation("deadlock: nothing is ready and no timer is set")
-        self._now_s = max(self._now_s, timers[0].when())
+        self._now_s = max(self._now_s, timers[0][0])
 
-    def _is_paused(self, handle: asyncio.Handle) -> bool:
-        process = handle._context.get(CURRENT)  # type: ignore[attr-defined]  # of the base
+    def _is_paused(self, handle: SimHandle) -> bool:
+        process = handle._context.get(CURRENT)
         if process is None or not process.paused:
             return False
-        module = getattr(handle._callback, "__module__", None)  # type: ignore[attr-defined]
+        module = getattr(handle._callback, "__module__", None)
         return not (isinstance(module, str) and module.startswith(NETWORK))
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are dropped when their time comes."""
 
     def _process_events(self, event_list: Iterable[Any]) -> None:
         """There are no events but timers."""

@@ -1,6 +1,7 @@
 """Replacing an attribute of the product for one block, in the simulator's process only.
 
-Used by planted bugs (`mutations.py`) and by tight limits (`tightness.py`); nothing else may.
+Used by planted bugs (`mutations.py`), tight limits (`tightness.py`) and the cache of decoded
+records (`codec_cache.py`); nothing else may.
 """
 
 from collections.abc import Iterator

@@ -4,6 +4,7 @@ Pure comparisons; `checks.py` says when. Each returns what is wrong, or None.
 """
 
 import json
+from dataclasses import dataclass
 
 from engine_workers.engine.script import (
     Script,
@@ -49,21 +50,35 @@ def wrong_tailed(tailed: TailedReply, reply: Judged | None, next_offset: int) ->
     return None
 
 
-def wrong_token(
-    script: Script, reply: Judged, request: RequestAccepted, checked: int
-) -> str | None:
-    """Recompute accepted tokens from `checked` on, each on the accepted ones before it (I3)."""
-    prefix = prefix_hash(reply.tokens[:checked], prefix_hash(request.prompt_token_ids))
-    sampling = request.sampling
-    for index in range(checked, len(reply.tokens)):
-        token, maker = reply.tokens[index], reply.makers[index]
-        may_end = not sampling.ignore_eos and index >= sampling.min_tokens
-        salt = run_salt(script, request.seed, maker)
-        expected = expected_token(script, salt, prefix, may_end=may_end)
-        if token != expected:
-            return f"token {index} of attempt {maker} is {token}, on its prefix it is {expected}"
-        prefix = prefix_hash((token,), prefix)
-    return None
+@dataclass(slots=True)
+class CheckedTokens:
+    """How far the accepted tokens of one reply have been recomputed."""
+
+    request: RequestAccepted
+    prefix: int
+    count: int = 0
+    maker: str = ""
+    salt: int = 0
+
+    @classmethod
+    def none_of(cls, request: RequestAccepted) -> "CheckedTokens":
+        """Begin behind the prompt."""
+        return cls(request, prefix_hash(request.prompt_token_ids))
+
+    def wrong_token(self, script: Script, reply: Judged) -> str | None:
+        """Recompute what has been accepted since, each on the accepted ones before it (I3)."""
+        sampling, seed = self.request.sampling, self.request.seed
+        for index in range(self.count, len(reply.tokens)):
+            token, maker = reply.tokens[index], reply.makers[index]
+            if maker != self.maker:
+                self.maker, self.salt = maker, run_salt(script, seed, maker)
+            may_end = not sampling.ignore_eos and index >= sampling.min_tokens
+            expected = expected_token(script, self.salt, self.prefix, may_end=may_end)
+            if token != expected:
+                return f"token {index} of attempt {maker} is {token}, on its prefix {expected}"
+            self.prefix = prefix_hash((token,), self.prefix)
+        self.count = len(reply.tokens)
+        return None
 
 
 def wrong_answer(client: Client, reply: Judged | None) -> str | None:

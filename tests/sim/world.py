@@ -18,6 +18,7 @@ from tests.sim.chaos import Chaos
 from tests.sim.checks import Checks
 from tests.sim.clients import Client, Session, draw_clients
 from tests.sim.clocks import SimClock
+from tests.sim.codec_cache import decoded_once
 from tests.sim.events import Events
 from tests.sim.faults import SESSION_MS, SeededFaults
 from tests.sim.gateways import SimGateway, SimSink
@@ -96,7 +97,7 @@ class World:
         asyncio.set_event_loop(self.loop)
         violation: str | None = None
         try:
-            with tight_limits(self.options.has("tight-limits")):
+            with tight_limits(self.options.has("tight-limits")), decoded_once():
                 self.loop.run(self._live())
         except Violation as error:
             violation = str(error)
