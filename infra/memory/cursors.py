@@ -61,6 +61,13 @@ class Cursors:
         self._paused.difference_update(places)
         self._wakeup.wake()
 
+    def idle(self) -> bool:
+        """Tell whether there is nothing to take."""
+        for place, offset in self._positions.items():
+            if offset != self._logs[place].end and place not in self._paused:
+                return False
+        return True
+
     def take(self, count_max: int) -> list[LogRecord]:
         """Take up to `count_max` records and move past them; partitions take turns at being first.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from infra.errors import LogUnavailable
 from infra.memory.cursors import Cursors
-from infra.memory.faults import PollFate
+from infra.memory.faults import POLL, PollFate
 from infra.memory.group import Group, Member
 from infra.memory.wakeup import Wakeup
 from infra.ports import Assignment, LogRecord, TopicPartition
@@ -64,7 +64,9 @@ class MemoryGroupReader:
         """Return the next records of the assigned, unpaused partitions; see the port."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_ms / 1000
-        await self._suffer(self._broker.faults.poll(self.name, self._group_name))
+        fate = self._broker.faults.poll(self.name, self._group_name)
+        if fate is not POLL or timeout_ms <= 0 or not self._is_idle():
+            await self._suffer(fate)  # gives way in any case, as a wait does
         try:
             while True:
                 if self._closed:
@@ -143,6 +145,13 @@ class MemoryGroupReader:
             self._session_timeout_ms,
         )
         self._group.add(self._member)
+
+    def _is_idle(self) -> bool:
+        """Tell whether a poll would have to wait: nothing to take, nothing new of the group."""
+        member, group = self._member, self._group
+        if member is None or not group.has(member.member_id):
+            return False
+        return self._generation == group.generation and self._cursors.idle()
 
     async def _suffer(self, fate: PollFate) -> None:
         """Carry out a fault, not counting as polling meanwhile. Gives way in any case."""

@@ -45,7 +45,8 @@ class MemoryReader:
         fate = self._broker.faults.poll(self.name, None)
         if fate.stall_ms:
             self._broker.fired["poll.stall"] += 1
-        await asyncio.sleep(fate.stall_ms / 1000)
+        if fate.stall_ms or timeout_ms <= 0 or not self._cursors.idle():
+            await asyncio.sleep(fate.stall_ms / 1000)  # gives way in any case, as a wait does
         while True:
             if self._closed:
                 await self._check_open()

@@ -1,30 +1,32 @@
-"""Each distinct record is decoded once in a run, however many processes read it.
+"""Each distinct record is decoded once in a run, and each distinct report or usage encoded once.
 
-Decoded events are frozen, so that sharing them shows nobody anything new. The product's codec runs
-on every distinct value all the same; only repetitions are saved.
+However many processes read or write it: events are frozen, so that sharing them shows nobody
+anything new. The product's codec runs on every distinct one all the same; only repetitions are
+saved.
 """
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from engine_workers import lanes, tail
+from engine_workers import lanes, tail, usage_sender
 from gateway import reader, rereading
 from infra import fleet
 from schemas import codec
-from schemas.operations import ProcessReported
 from streams.metering import sink
 from tests.sim import checks, verdict
 from tests.sim.swaps import swapped
 
 _DECODERS = (lanes, tail, reader, rereading, fleet, sink, checks, verdict)
+_ENCODERS = (tail, usage_sender, fleet, checks)
+"""Those that encode what many others encode as well."""
 
 
 @contextmanager
-def decoded_once() -> Iterator[None]:
-    """Remember what was decoded, and how a process encoded its report, until the block ends."""
+def coded_once() -> Iterator[None]:
+    """Remember what was decoded and encoded until the block ends."""
     decoded: dict[tuple[bytes, type], Any] = {}
-    reports: dict[ProcessReported, bytes] = {}
+    encoded: dict[object, bytes] = {}
 
     def decode(value: bytes, kind: type) -> Any:
         key = (value, kind)
@@ -33,14 +35,15 @@ def decoded_once() -> Iterator[None]:
             event = decoded[key] = codec.decode(value, kind)
         return event
 
-    def encode(report: ProcessReported) -> bytes:
-        value = reports.get(report)
+    def encode(event: object) -> bytes:
+        value = encoded.get(event)
         if value is None:
-            value = reports[report] = codec.encode(report)
+            value = encoded[event] = codec.encode(event)
         return value
 
     with ExitStack() as stack:
         for module in _DECODERS:
             stack.enter_context(swapped(module, decode=decode))
-        stack.enter_context(swapped(fleet, encode=encode))
+        for module in _ENCODERS:
+            stack.enter_context(swapped(module, encode=encode))
         yield

@@ -26,6 +26,7 @@ class SeededFaults:
     def __init__(self, options: Options, now_s: Callable[[], float]) -> None:
         self._random = random.Random(f"faults/{options.seed}")
         self._options = options
+        self._poll_chance = 0.02 * options.intensity
         self._now_s = now_s
         self.active = True
         self.quiet_from_s = 0.0
@@ -49,8 +50,10 @@ class SeededFaults:
         """Decide on one poll."""
         if not self.active:
             return POLL
-        draw, has = self._random.random(), self._options.has
-        chance = 0.02 * self._options.intensity
+        draw, chance = self._random.random(), self._poll_chance
+        if draw >= 2 * chance:
+            return POLL
+        has = self._options.has
         if group is None:
             if has("tail-stall") and draw < chance:
                 return PollFate(stall_ms=self._stall_ms())

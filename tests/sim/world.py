@@ -18,7 +18,7 @@ from tests.sim.chaos import Chaos
 from tests.sim.checks import Checks
 from tests.sim.clients import Client, Session, draw_clients
 from tests.sim.clocks import SimClock
-from tests.sim.codec_cache import decoded_once
+from tests.sim.codec_cache import coded_once
 from tests.sim.events import Events
 from tests.sim.faults import SESSION_MS, SeededFaults
 from tests.sim.gateways import SimGateway, SimSink
@@ -29,9 +29,9 @@ from tests.sim.tightness import tight_limits
 from tests.sim.verdict import judge_the_end, starting_faults, unsettled
 from tests.sim.workers import SimWorker
 
-TICK_S = 0.1
-WARM_S = 1.1
-"""The second round of reports says that workers serve."""
+TICK_S = 0.2
+WARM_S = 0.3
+"""By then workers have joined and said that they serve."""
 HEAL_BOUND_S = 45.0
 """After healing, and after what was still in the network, everything ends within three
 deadlines."""
@@ -97,7 +97,7 @@ class World:
         asyncio.set_event_loop(self.loop)
         violation: str | None = None
         try:
-            with tight_limits(self.options.has("tight-limits")), decoded_once():
+            with tight_limits(self.options.has("tight-limits")), coded_once():
                 self.loop.run(self._live())
         except Violation as error:
             violation = str(error)
