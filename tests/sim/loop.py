@@ -30,7 +30,12 @@ class Process:
         self.name = name
         self.dead = False
         self.paused = False
-        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.tasks: list[asyncio.Task[Any]] = []
+        """All that were ever made, also those that are done."""
+
+    def alive(self) -> list[asyncio.Task[Any]]:
+        """Return the tasks that are not done."""
+        return [task for task in self.tasks if not task.done()]
 
     def __repr__(self) -> str:
         return self.name
@@ -190,7 +195,7 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
         """End a process where it stands; its connections are the caller's to break."""
         process.dead = True
         self.resume(process)
-        for task in list(process.tasks):
+        for task in process.alive():
             task.cancel()
 
     def after_steps(self, count: int, call: Callable[[], None]) -> None:
@@ -266,8 +271,7 @@ def _make_task(
     task = SimTask(coroutine, loop=loop, context=context)
     process = context.get(CURRENT) if context is not None else CURRENT.get()
     if process is not None:
-        process.tasks[task] = None
-        task.add_done_callback(process.tasks.pop)
+        process.tasks.append(task)
         if process.dead:
             task.cancel()
     return task

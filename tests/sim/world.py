@@ -301,7 +301,7 @@ class World:
             self.kill(name)
         await asyncio.sleep(1.0)
         for process in self._graves:
-            if process.life.process.tasks:
+            if process.life.process.alive():
                 raise Violation(f"{process.name} has tasks left after its end")
 
 
