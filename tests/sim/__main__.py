@@ -5,7 +5,7 @@ import sys
 
 from tests.sim.mutations import MUTATIONS
 from tests.sim.options import draw
-from tests.sim.runs import find, quiet, run_many, run_seed
+from tests.sim.runs import Tally, find, quiet, run_for, run_many, run_seed
 
 FIND_WITHIN_CPU_S = 60.0
 
@@ -15,6 +15,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim")
     parser.add_argument("--seed", type=int, help="replay this seed")
     parser.add_argument("--seeds", help="run A..B (B not included)")
+    parser.add_argument("--for-s", type=float, help="run seeds from 0 on for so long")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--planted", choices=sorted(MUTATIONS), help="plant this bug")
     parser.add_argument("--all-planted", action="store_true", help="look for every planted bug")
@@ -23,9 +24,11 @@ def main(arguments: list[str]) -> int:
     if asked.all_planted:
         names = list(MUTATIONS)
         return max([_find(name) for name in names[names.index(asked.planted or names[0]) :]])
+    if asked.for_s is not None:
+        return _show(run_for(asked.for_s, asked.jobs))
     if asked.seeds is not None:
         first, last = (int(part) for part in asked.seeds.split(".."))
-        return _run_many(first, last, asked.jobs)
+        return _show(run_many(range(first, last), asked.jobs))
     if asked.planted is not None and asked.seed is None:
         return _find(asked.planted)
     return _replay(asked.seed or 0, asked.planted)
@@ -44,8 +47,7 @@ def _replay(seed: int, planted: str | None) -> int:
     return outcome.violation is not None
 
 
-def _run_many(first: int, last: int, jobs: int) -> int:
-    tally = run_many(range(first, last), jobs)
+def _show(tally: Tally) -> int:
     print(tally)
     for outcome in tally.violations[:5]:
         print(f"\n{outcome.options}\n{outcome.violation}")

@@ -89,7 +89,7 @@ def _draw(options: Options, rng: random.Random, index: int) -> Client:
             max_tokens=rng.randint(1, options.max_tokens),
             stream=stream,
             include_usage=rng.random() < 0.5,
-            stop=rng.choice(((), (), ("ab",), ("a", "é"))),
+            stop=rng.choice(((), (), ("ab",), ("baa",), ("a", "é"))),
             min_tokens=rng.choice((0, 0, 1)),
             ignore_eos=rng.random() < 0.3,
         ),

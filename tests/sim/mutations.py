@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine_workers import jobs as jobs_module
 from engine_workers import tail as tail_module
+from engine_workers.engine import scripted_engine
 from engine_workers.inflight import LaneProgress
 from engine_workers.jobs import Jobs
 from engine_workers.outbox import Outbox
@@ -179,6 +180,11 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "no-second-run-of-a-start": Mutation(  # 31
         planted=_swap(Jobs, _opened=bugs.go_on_without_a_new_run), bias=ZOMBIES
+    ),
+    "emitted-not-counted": Mutation(planted=_swap(Jobs, _run=bugs.run_for_longer), bias=CRASHES),
+    "stop-string-lost-at-a-seam": Mutation(
+        planted=_swap(scripted_engine, stop_of_emitted=bugs.forget_text_before_the_seam),
+        bias=CRASHES,
     ),
     "cut-off-reply-given-up": Mutation(
         planted=_swap(jobs_module, decide=bugs.give_up_what_has_tokens), bias=CRASHES

@@ -59,6 +59,9 @@ class Options:
     step_s: float
     end_one_in: int
     max_tokens: int
+    lowest_token: int
+    """Ids below are never made: what is left then are pieces of text that complete stop strings,
+    also over two tokens."""
     late_start: bool
     """A worker joins in the middle of the load."""
 
@@ -70,7 +73,8 @@ class Options:
         shape = (
             f"{self.requests} requests in {self.arrival_s:.1f} s, {self.workers} workers, "
             f"{self.gateways} gateways, step {self.step_s * 1000:.0f} ms, "
-            f"max {self.max_tokens} tokens, ends 1 in {self.end_one_in}, "
+            f"max {self.max_tokens} tokens from {self.lowest_token} on, "
+            f"ends 1 in {self.end_one_in}, "
             f"{'shuffled' if self.shuffled else 'in order'}"
             f"{', late start' if self.late_start else ''}"
         )
@@ -106,6 +110,7 @@ def draw(seed: int, bias: Bias | None = None) -> Options:
         end_one_in=rng.choice((0, 8, 24)),
         max_tokens=rng.choice((4, 8, 12)),
         late_start=rng.random() < 0.3,
+        lowest_token=rng.choice((0, 252)),
     )
     return options if bias is None else _biased(options, bias)
 
@@ -122,5 +127,6 @@ def _biased(options: Options, bias: Bias) -> Options:
         step_s=options.step_s,
         end_one_in=options.end_one_in,
         max_tokens=options.max_tokens,
+        lowest_token=options.lowest_token,
         late_start=options.late_start if bias.late_start is None else bias.late_start,
     )

@@ -1,10 +1,11 @@
 """Many runs: over seeds, over processor cores, with their figures added up."""
 
 import gc
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from statistics import median
@@ -16,6 +17,8 @@ from tests.sim.options import Bias, draw
 from tests.sim.world import Outcome, World
 
 SEEDS_PER_TASK = 10
+VIOLATIONS_MAX = 5
+"""A long run that has found as many has found enough."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +86,23 @@ def run_many(seeds: Iterable[int], jobs: int = 1) -> Tally:
     return tally
 
 
+def run_for(seconds: float, jobs: int) -> Tally:
+    """Run seeds from 0 on for so long, or until some have violated something."""
+    tally, started_s = Tally(), time.monotonic()
+    firsts = itertools.count(0, SEEDS_PER_TASK)
+    with _pool(jobs) as pool:
+        running = {pool.submit(_run_chunk, next(firsts)) for _ in range(2 * jobs)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for outcome in itertools.chain.from_iterable(task.result() for task in done):
+                tally.add(outcome)
+            in_time = time.monotonic() - started_s < seconds
+            if in_time and len(tally.violations) < VIOLATIONS_MAX:
+                running |= {pool.submit(_run_chunk, next(firsts)) for _ in done}
+    tally.wall_s = time.monotonic() - started_s
+    return tally
+
+
 def find(planted: str, within_cpu_s: float) -> tuple[Outcome | None, int, float]:
     """Look for a planted bug; return the run that found it, seeds tried, CPU seconds spent."""
     started_s = time.process_time()
@@ -101,10 +121,18 @@ def _outcomes(seeds: list[int], jobs: int) -> Iterator[Outcome]:
         return
     firsts = range(0, len(seeds), SEEDS_PER_TASK)
     chunks = [seeds[first : first + SEEDS_PER_TASK] for first in firsts]
-    # Spawned, not forked: a run must not depend on what its parent process happened to hold.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with _pool(jobs) as pool:
         for outcomes in pool.map(_run_some, chunks):
             yield from outcomes
+
+
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    # Spawned, not forked: a run must not depend on what its parent process happened to hold.
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+
+
+def _run_chunk(first: int) -> list[Outcome]:
+    return _run_some(list(range(first, first + SEEDS_PER_TASK)))
 
 
 def _run_some(seeds: list[int]) -> list[Outcome]:

@@ -15,7 +15,7 @@ from streams.metering.sink import GROUP
 from tests.sim.checks import Checks
 from tests.sim.clients import Client
 from tests.sim.platform import POOL
-from tests.sim.views import wrong_answer, wrong_fold
+from tests.sim.views import wrong_answer, wrong_fold, wrong_stop
 
 STARTS_FREE = 2
 HARMLESS = (
@@ -79,6 +79,9 @@ def _check_ids(checks: Checks) -> None:
             checks.fail("I11", name, "its floor lies above its first reply record")
         if landed.request.locator.partition != reply.partition:
             checks.fail("I11", name, "its reply lies in another partition")
+        wrong = wrong_stop(reply, landed.request)
+        if wrong is not None:
+            checks.fail("I3", name, wrong)
 
 
 def starting_faults(fired: Mapping[str, int]) -> int:

@@ -6,12 +6,14 @@ Pure comparisons; `checks.py` says when. Each returns what is wrong, or None.
 import json
 from dataclasses import dataclass
 
+from engine_workers.engine.continuation import MatchStop, stop_after
 from engine_workers.engine.script import (
     Script,
     expected_token,
     prefix_hash,
     run_salt,
 )
+from engine_workers.engine.stop_strings import StopStrings
 from engine_workers.tail import TailedReply
 from schemas.assembler import Assembler
 from schemas.fold import ReplyFold
@@ -19,6 +21,7 @@ from schemas.requests import RequestAccepted
 from tests.assembler_cases import ByteDecoder
 from tests.sim.clients import REPLY_ID, Client, numbered
 from tests.sim.judge import NOTHING, Judged
+from tests.sim.platform import EOS_ID
 
 
 def wrong_fold(fold: ReplyFold, reply: Judged | None, next_offset: int) -> str | None:
@@ -79,6 +82,27 @@ class CheckedTokens:
             self.prefix = prefix_hash((token,), self.prefix)
         self.count = len(reply.tokens)
         return None
+
+
+def wrong_stop(reply: Judged, request: RequestAccepted) -> str | None:
+    """Compare where and why a reply stopped with an undisturbed run over its tokens (I3)."""
+    sampling = request.sampling
+    match: MatchStop = _matches_nothing
+    if sampling.stop:
+        match = StopStrings(sampling.stop, ByteDecoder(), sampling.min_tokens).match
+    expected = None
+    for index, token in enumerate(reply.tokens):
+        if expected is not None:
+            return f"goes on after token {index - 1}, where it stops by {expected}"
+        expected = stop_after(token, index + 1, sampling, (EOS_ID,), match)
+    terminal = reply.terminal.terminal if reply.terminal is not None else None
+    if terminal is not None and terminal.stops != (expected,):
+        return f"stopped by {terminal.stops}, undisturbed by {expected}"
+    return None
+
+
+def _matches_nothing(token_id: int) -> str | None:
+    return None
 
 
 def wrong_answer(client: Client, reply: Judged | None) -> str | None:

@@ -1,11 +1,12 @@
 """Planted bugs in what a worker does with its requests."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, cast
 
+from engine_workers.engine.continuation import MatchStop
 from engine_workers.job import Action, Attempt, Job, Phase, decide
 from engine_workers.jobs import Jobs
 from engine_workers.outbox import Fact, Outbox
@@ -15,8 +16,8 @@ from infra.errors import LogError
 from infra.ports import Appended, TopicPartition
 from schemas import limits
 from schemas.fold import ReplyFold
-from schemas.replies import Closed, Delta
-from schemas.requests import RequestAccepted
+from schemas.replies import Closed, Delta, Stop
+from schemas.requests import RequestAccepted, Sampling
 from schemas.topics import REPLIES
 from schemas.usage import UsageRecorded, usage_of
 
@@ -99,6 +100,23 @@ def run_from_the_beginning(self: Jobs, job: Job, attempt: Attempt) -> None:
     commands = cast(Any, self._submit).__self__.pump._commands
     assert isinstance(commands[-1], StartRun), "just submitted"
     commands[-1] = StartRun(commands[-1].request)
+
+
+def run_for_longer(self: Jobs, job: Job, attempt: Attempt) -> None:
+    """The engine may make as many tokens again as were accepted before."""
+    _run(self, job, attempt)
+    commands = cast(Any, self._submit).__self__.pump._commands
+    request, emitted = commands[-1].request, commands[-1].emitted
+    sampling = request.sampling
+    longer = replace(sampling, max_tokens=sampling.max_tokens + len(emitted))
+    commands[-1] = StartRun(replace(request, sampling=longer), emitted)
+
+
+def forget_text_before_the_seam(
+    emitted: Sequence[int], sampling: Sampling, eos_ids: Collection[int], match_stop: MatchStop
+) -> Stop | None:
+    """A stop string that began in an earlier attempt is not seen."""
+    return None
 
 
 def go_on_without_a_new_run(self: Jobs, job: Job, reply: TailedReply) -> None:

@@ -79,6 +79,7 @@ class World:
             script=Script(
                 vocab_size=VOCABULARY,
                 eos_id=EOS_ID,
+                lowest_token_id=options.lowest_token,
                 end_one_in=options.end_one_in,
                 attempt_in_hash=True,
             ),
