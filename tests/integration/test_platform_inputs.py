@@ -71,20 +71,20 @@ def test_keys_methods_and_paths(platform: Platform, path: str) -> None:
             answer = client.request(method, path, headers=headers_of(path, platform.key))
             assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
             check_shape(path, answer)
-        answer = client.post(f"{path}/nothing", headers=headers_of(path, platform.key))
+        answer = client.post(f"{path}/some/nothing", headers=headers_of(path, platform.key))
         assert answer.status_code == 404
         check_shape(path, answer)
 
 
 @EVERY_PATH
-def test_headers_of_later_features_are_refused(platform: Platform, path: str) -> None:
-    """Idempotency-Key and Last-Event-ID get a clear 400 instead of being ignored."""
+def test_headers_that_make_no_sense_are_refused(platform: Platform, path: str) -> None:
+    """A malformed Idempotency-Key, and a Last-Event-ID that names no reply, get a 400."""
     with _client(platform) as client:
-        for name in ("idempotency-key", "last-event-id"):
-            headers = headers_of(path, platform.key, **{name: "1"})
+        for name, value in (("idempotency-key", "a b"), ("last-event-id", "1-1")):
+            headers = headers_of(path, platform.key, **{name: value})
             answer = client.post(path, json=_body({}), headers=headers)
             assert answer.status_code == 400
-            assert check_shape(path, answer) == f"{name}: not supported yet"
+            assert name in check_shape(path, answer).lower()
 
 
 def test_max_tokens_beyond_the_window_are_clipped(platform: Platform) -> None:
