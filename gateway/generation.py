@@ -91,7 +91,7 @@ def _check_headers(headers: Headers, dialect: Dialect) -> str:
 async def _body(request: Request, deps: Deps) -> object:
     body = await deps.bodies.read_json(request.headers, request.receive)
     model = body.get("model") if isinstance(body, dict) else None
-    if isinstance(model, str) and model:
+    if isinstance(model, str):
         call_of(request.scope).model = shown(model)
         require_model(model, deps)
     return body

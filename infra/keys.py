@@ -6,20 +6,26 @@ when made; everything else holds its SHA-256 only. Called by gateways (find) and
 
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 
 from infra.ports import Clock, Entropy
 from schemas.ids import base62
 from schemas.operations import KeyCreated
 
-__all__ = ["SECRET_PREFIX", "create_key", "find_key", "hash_secret"]
+__all__ = ["SECRET_PREFIX", "InvalidName", "create_key", "find_key", "hash_secret"]
 
 SECRET_PREFIX = "sk-ms-"
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SECRET_BYTES = 32
 _SECRET_CHARS = 43  # 62**43 > 2**256
 _KEY_ID_BYTES = 12
 _KEY_ID_CHARS = 17  # 62**17 > 2**96
+
+
+class InvalidName(ValueError):
+    """An org, workspace or tier that is not a plain name."""
 
 
 def create_key(
@@ -31,7 +37,17 @@ def create_key(
     tier: str = "default",
     admin: bool = False,
 ) -> tuple[str, KeyCreated]:
-    """Return a fresh secret and the fact to append to `control.v1` before showing it."""
+    """Return a fresh secret and the fact to append to `control.v1` before showing it.
+
+    Raises: InvalidName where org, workspace or tier is not a name: they travel in headers, log
+        lines and SQL.
+    """
+    for what, name in (("org", org), ("workspace", workspace), ("tier", tier)):
+        if not _NAME.fullmatch(name):
+            raise InvalidName(
+                f"{what}: {name!r} given, expected 1 to 64 letters, digits, '.', '_' or '-', "
+                "beginning with a letter or digit"
+            )
     secret = SECRET_PREFIX + base62(entropy.token(_SECRET_BYTES), _SECRET_CHARS)
     created = KeyCreated(
         key_id="key_" + base62(entropy.token(_KEY_ID_BYTES), _KEY_ID_CHARS),

@@ -13,7 +13,7 @@ from infra.cli.settings import data_option, running, setting
 from infra.config import Config
 from infra.control import ControlTail, ControlView
 from infra.kafka import KafkaReader, KafkaWriter
-from infra.keys import create_key
+from infra.keys import InvalidName, create_key
 from infra.ports import Clock, Entropy, LogReader, LogWriter
 from infra.system import SystemClock, SystemEntropy
 from schemas.codec import encode
@@ -55,7 +55,10 @@ def create_command(
                 admin=admin,
             )
 
-    secret, created = asyncio.run(run())
+    try:
+        secret, created = asyncio.run(run())
+    except InvalidName as error:
+        raise click.UsageError(str(error)) from error
     if as_json:
         click.echo(json.dumps({"id": created.key_id, "key": secret, "org": org}))
         return

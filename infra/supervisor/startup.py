@@ -149,6 +149,8 @@ class Startup:
         self._layout, self._folder, self._nursery = layout, folder, nursery
         self._environ, self._entropy, self._say = environ, entropy, say
         self._config = layout.config
+        self._kafka_starts = asyncio.Event()
+        """Set once the broker's process runs, or is somebody else's: only then is it waited for."""
 
     async def run(self) -> None:
         """Start everything but the stream-app; return when requests can be served.
@@ -176,7 +178,8 @@ class Startup:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._start_kafka())
             await self._start_clickhouse()
-            # It waits for Kafka by itself, and loads meanwhile.
+            await self._kafka_starts.wait()  # a first start fetches it before: that may take long
+            # It waits for Kafka's readiness by itself, and loads meanwhile.
             self._say("making topics, tables and the first keys")
             group.create_task(self._errand("apply", "infra.supervisor.seed", quiet=True))
         self._start("metering")
@@ -186,7 +189,9 @@ class Startup:
         if not layout.external.kafka:
             self._say(f"starting Kafka on {config.kafka}")
             self._nursery.start(await asyncio.to_thread(self._prepare_kafka))
+            self._kafka_starts.set()
             await self._nursery.ready("kafka-0")
+        self._kafka_starts.set()
         await embedded.wait_ready(config.kafka, limits.START_WITHIN_S)
 
     def _prepare_kafka(self) -> ProcessSpec:

@@ -19,7 +19,7 @@ from infra.ports import Clock, Entropy
 from infra.supervisor import orphans
 from infra.supervisor.credentials import Credentials, obtain
 from infra.supervisor.folder import DataFolder
-from infra.supervisor.keeper import Keeper
+from infra.supervisor.keeper import Keeper, KeeperState
 from infra.supervisor.nursery import Nursery
 from infra.supervisor.plan import STOP_ORDER, kind_of
 from infra.supervisor.startup import External, Layout, Startup, lay_out
@@ -57,6 +57,8 @@ class _Supervisor:
         self._deps, self._folder = deps, folder
         self._nursery = Nursery(folder, deps.clock, self._write_state)
         self._layout: Layout | None = None
+        self._away: set[str] = set()
+        """Processes that died and are not ready again."""
         self._stop = asyncio.Event()
         self._stop_asked_s: float | None = None
 
@@ -158,7 +160,19 @@ class _Supervisor:
             self._deps.say("stopping at once")
             self._nursery.hurry()
 
-    def _write_state(self, _changed: Keeper | None) -> None:
+    def _note_change(self, keeper: Keeper) -> None:
+        """Tell who watches the terminal that a process died and when it is back."""
+        name = keeper.spec.name
+        if keeper.state is KeeperState.RESTARTING and name not in self._away:
+            self._away.add(name)
+            self._deps.say(f"{name} ended ({keeper.why}); starting it again")
+        elif keeper.ready and name in self._away:
+            self._away.discard(name)
+            self._deps.say(f"{name} is back")
+
+    def _write_state(self, changed: Keeper | None) -> None:
+        if changed is not None:
+            self._note_change(changed)
         layout = self._layout
         if layout is None:
             return

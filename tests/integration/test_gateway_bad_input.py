@@ -36,6 +36,7 @@ BAD_BODIES: list[tuple[str, bytes | dict[str, object], int, str]] = [
     ("a list", b"[]", 400, ""),
     ("empty body", b"", 400, "JSON"),
     ("unknown model", {"model": "gpt-99"}, 404, MODEL),
+    ("no model name", {"model": ""}, 404, MODEL),
     ("empty messages", {"messages": []}, 400, "messages"),
     ("unknown field", {"frobnicate": 1}, 400, "frobnicate"),
     ("max_tokens zero", {"max_tokens": 0}, 400, "max_tokens"),

@@ -2,8 +2,10 @@
 
 import asyncio
 
+import pytest
+
 from infra.control import ControlTail, ControlView
-from infra.keys import create_key, find_key, hash_secret
+from infra.keys import InvalidName, create_key, find_key, hash_secret
 from infra.memory import MemoryBroker
 from infra.ports import LogRecord
 from infra.system import SystemClock, SystemEntropy
@@ -96,3 +98,10 @@ def test_an_empty_control_topic_is_caught_up_at_once() -> None:
         assert view.keys == {}
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["", "evil\r\nx-injected: 1", "a b", "日本", "-x", "x" * 65])
+def test_orgs_are_plain_names(name: str) -> None:
+    """An org goes into headers, log lines and SQL: anything but a plain name is refused."""
+    with pytest.raises(InvalidName, match="org"):
+        create_key(entropy=ENTROPY, clock=CLOCK, org=name)
