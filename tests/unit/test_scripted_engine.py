@@ -52,6 +52,13 @@ def test_attempts_differ_only_if_asked() -> None:
     assert mixed[0] != mixed[1]
 
 
+def test_a_second_run_of_an_attempt_goes_on_as_the_first() -> None:
+    """What follows a slash in a run's id numbers the runs of one attempt, which draw alike."""
+    script, sampling = replace(SCRIPT, attempt_in_hash=True), Sampling(max_tokens=9)
+    runs = [tokens_of(ScriptedEngine(script), run_id, sampling) for run_id in ("a", "a/3", "b/3")]
+    assert runs[0] == runs[1] != runs[2]
+
+
 def test_a_foreign_token_shows() -> None:
     """Changing one early token changes what is expected later."""
     salt = run_salt(SCRIPT, 7, "run")
