@@ -26,7 +26,7 @@ from schemas.fold import ReplyFold
 from streams.metering.intake import Intake
 from tests.sim import fold_mutations
 from tests.sim import worker_mutations as bugs
-from tests.sim.options import Bias
+from tests.sim.options import KINDS, Bias
 from tests.sim.swaps import swapped
 
 if TYPE_CHECKING:
@@ -37,6 +37,12 @@ ZOMBIES = Bias(
     intensity=2.0,
 )
 """Workers that act on lanes they have lost, and tails that lag behind."""
+DUELS = Bias(
+    faults=frozenset({"rebalance-twice", "poll-stall"}),
+    without=frozenset(KINDS) - {"rebalance-twice", "poll-stall", "rebalance"},
+    intensity=1.0,
+)
+"""Two workers at one lane for a while, and few faults that could excuse many starts."""
 LATE_RECORDS = Bias(
     faults=frozenset({"send-late", "send-delay", "gateway-crash", "crash-after-send"}),
     intensity=2.0,
@@ -173,7 +179,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "doubt-ignored": Mutation(planted=_swap(Jobs, _doubt=bugs.never_doubt), bias=SHAKY),  # 28
     "started-again-without-proof": Mutation(  # 29
-        planted=_swap(Jobs, _doubt=bugs.doubt_without_proof), bias=ZOMBIES
+        planted=_swap(Jobs, _doubt=bugs.doubt_without_proof), bias=DUELS
     ),
     "emitted-not-handed-over": Mutation(  # 31
         planted=_swap(Jobs, _run=bugs.run_from_the_beginning), bias=CRASHES
