@@ -67,7 +67,7 @@ async def _leave(platform: Platform, dialect: str, moment: str, user: str) -> tu
     async def read(client: httpx.AsyncClient) -> None:
         async with client.stream("POST", PATHS[dialect], json=body, headers=headers) as answer:
             async for line in answer.aiter_lines():
-                if '"text_delta"' in line or '"content":' in line:
+                if '"text_delta"' in line or ('"content":"' in line and '"content":""' not in line):
                     seen.append(line)  # a cancelled comprehension keeps nothing
                     if len(seen) == 5:
                         enough.set()
