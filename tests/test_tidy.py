@@ -34,9 +34,11 @@ IMPORT_SITES = {
 }
 """Where each heavy library may be imported by product code."""
 PATCHING = ("mock.patch", "monkeypatch.setattr", "mocker.", "unittest.mock")
+REGISTRIES = ("pypi", "pythonhosted", "repo1?", "maven", "huggingface")
 MACHINE_TEXT = re.compile(
-    r"/work/|/root/|/home/[a-z]|pypi\.org|pythonhosted\.org|repo1?\.maven|maven\.org|huggingface\.co"
+    rf"/(work|root|home/[a-z]+)/\w|{re.escape(str(ROOT))}/|\b({'|'.join(REGISTRIES)})\.(org|co|maven)\b"
 )
+"""Paths of a machine, and registries' hosts: packages are named, never where they come from."""
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 PACKAGE_ROLES = {
     "gateway/": {Role.GATEWAY},
