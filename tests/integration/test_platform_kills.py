@@ -38,6 +38,8 @@ def test_kill_of_a_process_loses_nothing(platform: Platform, name: str) -> None:
             f"{name}: back after {outcome.back_after_s:.1f} s, {len(load.finished)} finished, "
             f"{len(load.failed)} cut: {sorted({type(f.error).__name__ for f in load.failed})}"
         )
+        assert f"{name} ended (signal SIGKILL); starting it again" in platform.output
+        assert f"{name} is back" in platform.output
         assert [f for f in load.failed if f.started_s > outcome.back_s] == []
         assert any(reply.ended_s > outcome.back_s for reply in load.finished)
         _check_metered(platform, load)
