@@ -53,6 +53,8 @@ class ChoiceTokens:
     segment: int
     choice: int
     token_ids: tuple[int, ...]
+    logprobs: "tuple[TokenLogprob, ...] | None" = None
+    """By token; None where the request did not ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ class TopLogprob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogprob:
-    """Log probabilities at one position: the drawn token's and the top ones'. Reserved."""
+    """Log probabilities at one position: the drawn token's and the top ones'."""
 
     logprob: float
     top: tuple[TopLogprob, ...] = ()
@@ -112,7 +114,7 @@ class Delta:
     """On the choice's last delta."""
     terminal: Terminal | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
-    """By token; reserved."""
+    """By token; None where the request did not ask."""
     ends_segment: bool = False
     """Reserved for tool loops."""
 

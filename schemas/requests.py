@@ -14,7 +14,13 @@ class Dialect(StrEnum):
     """Which API the client speaks; decides the shape of what is sent, never what is generated."""
 
     ANTHROPIC = "anthropic"
+    """POST /v1/messages."""
     OPENAI = "openai"
+    """POST /v1/chat/completions."""
+    COMPLETIONS = "openai_completions"
+    """POST /v1/completions."""
+    RESPONSES = "openai_responses"
+    """POST /v1/responses."""
 
 
 class RequestClass(StrEnum):
@@ -49,6 +55,14 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogitBias:
+    """What is added to one token's logit before it may be drawn, -100 to 100."""
+
+    token_id: int
+    bias: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How tokens are drawn. Names and ranges are vLLM's `SamplingParams`."""
 
@@ -65,7 +79,13 @@ class Sampling:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    """How many top log probabilities to report beside the drawn token's; None = report none."""
     choices: int = 1
+    """Each choice is a run of its own, seeded with the request's seed plus its index."""
+    stop_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[str, ...] = ()
+    """Texts that the reply must not contain."""
+    logit_bias: tuple[LogitBias, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +106,15 @@ class ReplyHeader:
     created_ms: int
     choices: int = 1
     tool_parser: str | None = None
+    """Form in which the reply's tool calls are written; None = all of it is text."""
     reasoning_parser: str | None = None
+    """Form in which the reply's thinking is written; None = the model does not think aloud."""
+    reasoning_shown: bool = True
+    """False where the client asked to be spared the thinking's text."""
+    logprobs: int | None = None
+    """As `Sampling.logprobs`."""
+    echo: str | None = None
+    """JSON object of members of the request that this dialect's reply repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +149,8 @@ class RequestAccepted:
     resumable: bool = False
     keyed: bool = False
     grammar: str | None = None
+    """JSON object with one member that the reply must follow: `json_schema`, `json_object` (true),
+    `regex`, `choice` (a list of texts) or `lark` (a grammar in llguidance's Lark)."""
     traceparent: str | None = None
     canonical_request: str | None = None
     spans: tuple[Span, ...] | None = None

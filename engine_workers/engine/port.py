@@ -33,7 +33,7 @@ class EngineRequest:
     priority: int = 0
     """Lower runs first among waiting requests."""
     grammar: str | None = None
-    """Text of a JSON schema that the reply follows. Not every engine can do it."""
+    """As `RequestAccepted.grammar`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,13 @@
 Owns the shape; the dialects own how it is read. The gateway turns it into prompt and `Sampling`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.requests import Dialect
+from schemas.requests import Dialect, LogitBias
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 
 _SHOWN_CHARS_MAX = 200
 
@@ -42,13 +43,80 @@ class InvalidRequest(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call that the assistant made in an earlier turn."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON text of an object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A function that the model may ask the client to call."""
+
+    name: str
+    description: str | None
+    schema: Mapping[str, object]
+    """JSON schema of its arguments, an object."""
+    strict: bool = False
+    """True: a schema that cannot be enforced is refused. False: it is then a description only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolChoice:
+    """Which tools the reply may or must call."""
+
+    mode: Literal["none", "auto", "required", "named"] = "auto"
+    names: tuple[str, ...] = ()
+    """The tool of `named`; with other modes the only ones allowed, all where empty."""
+    parallel: bool = True
+    """False: at most one call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFormat:
+    """What the reply's text must follow."""
+
+    kind: Literal["json_object", "json_schema", "regex", "choice", "lark"]
+    schema: Mapping[str, object] | None = None
+    """Of `json_schema`."""
+    pattern: str | None = None
+    """Of `regex` and `lark`."""
+    choices: tuple[str, ...] = ()
+    """Of `choice`."""
+    path: str = ""
+    """Where it stood in the request, for errors: `response_format.json_schema.schema`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thinking:
+    """The client's wish that the model thinks before it answers."""
+
+    enabled: bool
+    budget_tokens: int | None = None
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CanonicalMessage:
-    """One turn, as text."""
+    """One turn. A `tool` turn is the result of one call."""
 
     role: Role
     text: str
     continued: bool = False
     """True for a last assistant turn that the model is to continue (a prefill), not to answer."""
+    thinking: str | None = None
+    """What the assistant thought before `text`, where the client sent it back and we made it."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of an assistant turn, after `text`."""
+    tool_call_id: str | None = None
+    """Of a tool turn."""
+    tool_name: str | None = None
+    """Of a tool turn: the name of the called tool, where known."""
+    is_error: bool = False
+    """Of a tool turn: the call failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +127,11 @@ class CanonicalRequest:
     dialect_version: str
     model: str
     messages: tuple[CanonicalMessage, ...]
+    """Empty where `prompt` is given."""
     max_tokens: int | None
     """None: up to what the context window leaves."""
+    prompt: str | tuple[int, ...] | None = None
+    """Of /v1/completions: text or token ids that are continued as they are, without a template."""
     stream: bool = False
     include_usage: bool = False
     stop: tuple[str, ...] = ()
@@ -77,6 +148,19 @@ class CanonicalRequest:
     min_tokens: int = 0
     """At most `max_tokens` as the client gave it; whoever clips max_tokens clips this too."""
     ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[str, ...] = ()
+    logit_bias: tuple[LogitBias, ...] = ()
+    logprobs: int | None = None
+    """How many top log probabilities beside the drawn token's; None = none at all."""
+    choices: int = 1
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    output: OutputFormat | None = None
+    thinking: Thinking | None = None
+    """None where the client said nothing."""
+    echo: str | None = None
+    """JSON object of members of the request that this dialect's reply repeats."""
     user: str | None = None
 
 
