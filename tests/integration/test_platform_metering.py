@@ -82,8 +82,6 @@ def test_audit_names_what_was_changed_by_hand(platform: Platform) -> None:
     where = f"request_id = '{victim}'"
     with platform.analyst() as client:
         saved = client.query(f"SELECT * FROM {EVENTS} WHERE {where}")
-        collapsed_before = platform.check_audit()["collapsed"]
-
         client.command(f"ALTER TABLE {EVENTS} DELETE WHERE {where}")
         _check_named(platform, victim)
         client.insert(EVENTS, saved.result_rows, column_names=saved.column_names)
@@ -100,10 +98,15 @@ def test_audit_names_what_was_changed_by_hand(platform: Platform) -> None:
         )
         _check_named(platform, made_up)
         client.command(f"ALTER TABLE {EVENTS} DELETE WHERE request_id = '{made_up}'")
-        assert platform.check_audit()["collapsed"] == collapsed_before
+        platform.check_audit()
 
+        # Merges in the background collapse a copy too, sooner or later: only unmerged it is counted.
+        client.command(f"SYSTEM STOP MERGES {EVENTS}")
         client.command(f"INSERT INTO {EVENTS} SELECT * FROM {EVENTS} WHERE {where} LIMIT 1")
-        assert platform.check_audit()["collapsed"] == collapsed_before + 1
+        assert platform.check_audit()["collapsed"] >= 1
+        client.command(f"SYSTEM START MERGES {EVENTS}")
+        client.command(f"OPTIMIZE TABLE {EVENTS} FINAL")
+        assert platform.check_audit()["collapsed"] == 0
     shown = platform.command("audit", "--request", load.finished[0].request_id)
     assert shown.returncode == 0 and victim in shown.stdout
 
