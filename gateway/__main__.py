@@ -20,6 +20,9 @@ from infra.config import Config, load
 from infra.errors import ConfigError
 from infra.logs import configure
 
+_SWITCH_S = 0.001
+"""A thread that works on a large body lets the event loop have its turn after this long."""
+
 
 def main() -> int:
     """Run a gateway until it is told to stop; return its exit status."""
@@ -29,6 +32,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     configure(config)
+    sys.setswitchinterval(_SWITCH_S)
     return uvloop.run(_run(config))
 
 

@@ -19,23 +19,26 @@ from gateway.deps import Deps
 from gateway.edge import Edge
 from gateway.errors import MethodNotAllowed, PathUnknown
 
-__all__ = ["build_app"]
+__all__ = ["build_app", "routes_of"]
 
 Handler = Callable[[Request, Deps], Awaitable[ASGIApp]]
 
 _PREFIXES = ("/v1", "/v1/v1")
 """Both: clients whose base URL holds `/v1` already ask for `/v1/v1/messages`."""
 
+_GENERATING: tuple[tuple[str, Handler], ...] = (
+    ("/messages", generation.messages),
+    ("/chat/completions", generation.chat_completions),
+)
 _API: tuple[tuple[str, str, Handler], ...] = (
-    ("POST", "/messages", generation.messages),
     ("POST", "/messages/count_tokens", generation.count_tokens),
-    ("POST", "/chat/completions", generation.chat_completions),
-    ("GET", "/messages/{reply_id}", resumption.retrieve),
-    ("GET", "/chat/completions/{reply_id}", resumption.retrieve),
-    ("POST", "/messages/{reply_id}/cancel", resumption.cancel),
-    ("POST", "/chat/completions/{reply_id}/cancel", resumption.cancel),
+    *(("POST", path, handler) for path, handler in _GENERATING),
+    *(("GET", f"{path}/{{reply_id}}", resumption.retrieve) for path, _ in _GENERATING),
+    *(("POST", f"{path}/{{reply_id}}/cancel", resumption.cancel) for path, _ in _GENERATING),
+    ("POST", "/embeddings", generation.embeddings),
     ("GET", "/models", information.list_models),
     ("GET", "/models/{model_id:path}", information.retrieve_model),
+    ("GET", "/openapi.json", information.openapi),
 )
 _OWN: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", information.root),
@@ -48,6 +51,17 @@ _OWN: tuple[tuple[str, str, Handler], ...] = (
 
 def build_app(deps: Deps) -> Starlette:
     """Return the application over these dependencies."""
+    app = Starlette(
+        routes=routes_of(deps),
+        middleware=[Middleware(Edge, deps=deps)],
+        exception_handlers={HTTPException: _refuse},
+    )
+    app.router.redirect_slashes = False  # a path is known or it is not; POSTs are not sent twice
+    return app
+
+
+def routes_of(deps: Deps | None = None) -> list[Route]:
+    """Return all routes; without dependencies they can be looked at, not called."""
     table = [
         *_OWN,
         *(
@@ -56,27 +70,22 @@ def build_app(deps: Deps) -> Starlette:
             for method, path, handler in _API
         ),
     ]
-    app = Starlette(
-        routes=[
-            Route(path, _Endpoint(path, handler, deps), methods=[method])
-            for method, path, handler in table
-        ],
-        middleware=[Middleware(Edge, deps=deps)],
-        exception_handlers={HTTPException: _refuse},
-    )
-    app.router.redirect_slashes = False  # a path is known or it is not; POSTs are not sent twice
-    return app
+    return [
+        Route(path, _Endpoint(path, handler, deps), methods=[method])
+        for method, path, handler in table
+    ]
 
 
 class _Endpoint:
     """A handler as an ASGI application; errors pass through to the edge."""
 
-    def __init__(self, route: str, handler: Handler, deps: Deps) -> None:
+    def __init__(self, route: str, handler: Handler, deps: Deps | None) -> None:
         self._route = route
         self._handler = handler
         self._deps = deps
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self._deps is not None, "routes without dependencies serve nobody"
         call_of(scope).route = self._route
         response = await self._handler(Request(scope, receive, send), self._deps)
         await response(scope, receive, send)

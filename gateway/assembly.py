@@ -11,6 +11,7 @@ from typing import Protocol
 from structlog.typing import FilteringBoundLogger
 
 from gateway.bodies import BodyReader
+from gateway.cross_origin import CrossOrigin
 from gateway.deps import Deps
 from gateway.parts import Wiring, build_parts
 from gateway.prompts import Prompts
@@ -202,6 +203,7 @@ class Gateway:
             locator_key=config.locator_key,
             unready=self.unready,
             keepalive_ms=config.keepalive_ms,
+            cross_origin=CrossOrigin.of(config.cors_origins),
         )
 
     def _connections(self) -> tuple[_Connects, ...]:

@@ -19,6 +19,14 @@ ABORT_EXTENSION = "millstream.abort"
 """ASGI extension of `server.py`: drops the connection at once, unsent bytes included."""
 
 _STATE = "millstream.call"
+_DIALECTS = {
+    "messages": Dialect.ANTHROPIC,
+    "chat": Dialect.OPENAI,
+    "embeddings": Dialect.OPENAI,
+    "completions": Dialect.COMPLETIONS,
+    "responses": Dialect.RESPONSES,
+}
+"""By the first part of a path below `/v1`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +47,7 @@ class Call:
     reason: str | None = None
     """How it ended where that is not what the status says: a stop or close reason, `gone`."""
     stream: bool = False
+    accept_encoding: str = ""
     prompt_tokens: int = 0
     output_tokens: int = 0
     first_token_s: float | None = None
@@ -54,6 +63,7 @@ class Call:
             method=scope["method"],
             path=path,
             began_s=began_s,
+            accept_encoding=headers.get("accept-encoding", ""),
             abort=scope.get("extensions", {}).get(ABORT_EXTENSION),
         )
         scope.setdefault("state", {})[_STATE] = call
@@ -69,9 +79,7 @@ def call_of(scope: Scope) -> Call:
 
 def dialect_of(path: str, headers: Headers) -> Dialect:
     """Return who asks: by path, elsewhere (`/v1/models`) by the `anthropic-version` header."""
-    parts = [part for part in path.split("/") if part and part != "v1"]
-    if parts[:1] == ["messages"]:
-        return Dialect.ANTHROPIC
-    if parts[:1] == ["chat"]:
-        return Dialect.OPENAI
+    first = next((part for part in path.split("/") if part and part != "v1"), "")
+    if first in _DIALECTS:
+        return _DIALECTS[first]
     return Dialect.ANTHROPIC if "anthropic-version" in headers else Dialect.OPENAI

@@ -13,6 +13,7 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.call import Call
+from gateway.compression import compressed
 from gateway.cursor import Cursor, rest_of
 from gateway.deps import Deps
 from gateway.errors import ClientGone, broken_by, show
@@ -229,10 +230,12 @@ class WholeReply(_Delivery):
             raise broken_by(end)
         self._assembler.finish(end.terminal.stops)
         self._call.reason = end.terminal.stops[0].reason.value
-        body = msgspec.json.encode(self._assembler.body())
+        whole = msgspec.json.encode(self._assembler.body())
+        body, encoding = await compressed(whole, self._call.accept_encoding)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
+            *encoding,
             *self.headers,
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -1,12 +1,13 @@
 """What the HTTP handlers need, in one frozen value made by the composition root or a test."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
 
 from gateway.bodies import BodyReader
 from gateway.closing import Closer
+from gateway.cross_origin import CrossOrigin
 from gateway.keyed import Keyed
 from gateway.orphans import Orphans
 from gateway.prompts import Prompts
@@ -46,3 +47,4 @@ class Deps:
     """Returns why calls cannot be served yet, or None."""
     keepalive_ms: int = limits.KEEPALIVE_MS
     slow_client_ms: int = limits.SLOW_CLIENT_MS
+    cross_origin: CrossOrigin = field(default_factory=CrossOrigin)

@@ -1,9 +1,11 @@
 """The edge around every call: ids on every response, errors in the dialect, one log line.
 
 Owns what must hold for each response whatever the handler does: request id headers, the error
-shape, the canonical log line and the metrics of a call. Wraps the whole application as middleware.
+shape, what other origins may read, the canonical log line and the metrics of a call. Wraps the
+whole application as middleware.
 """
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.answers import error_answer
@@ -34,15 +36,21 @@ class Edge:
             return
         deps = self._deps
         call = Call.begin(scope, RequestId(deps.entropy.uuid()), deps.clock.monotonic_s())
+        asked = Headers(scope=scope)
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 call.status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *self._headers(call)]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *self._headers(call),
+                    *deps.cross_origin.headers(asked),
+                ]
             await send(message)
 
         try:
-            await self._app(scope, receive, answer)
+            app = deps.cross_origin.preflight(call.method, asked) or self._app
+            await app(scope, receive, answer)
         except ClientGone as error:
             call.reason = "gone"
             if call.status is None:
@@ -62,7 +70,7 @@ class Edge:
     def _headers(self, call: Call) -> list[tuple[bytes, bytes]]:
         request_id = show_request_id(call.request_id).encode()
         headers = [(b"request-id", request_id), (b"x-request-id", request_id)]
-        if call.dialect is Dialect.OPENAI:
+        if call.dialect is not Dialect.ANTHROPIC:
             headers.append((b"openai-version", _OPENAI_VERSION))
             headers.append((b"openai-processing-ms", str(self._elapsed_ms(call)).encode()))
         if call.identity is not None:

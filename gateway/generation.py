@@ -1,19 +1,19 @@
-"""The handlers that generate or count: messages, chat completions, count_tokens.
+"""The handlers that generate or count: one for each dialect, count_tokens, embeddings.
 
 Owns the order of checks before work: readiness, key, headers, body, model, fields, length. Called
 through the routes of `app.py`.
 """
 
-import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from gateway.answers import json_answer
 from gateway.auth import authenticate, identity_of
+from gateway.bodies import JsonBody
 from gateway.call import call_of
 from gateway.cursor import Cursor, read_cursor
 from gateway.delivery import deliver
@@ -21,45 +21,54 @@ from gateway.deps import Deps
 from gateway.errors import ModelUnknown, Overloaded
 from gateway.idempotency import fingerprint_of, read_key, scope_of
 from gateway.keyed import KeyedRequest
-from schemas import limits
 from schemas.dialects import anthropic, openai
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest, shown
 from schemas.operations import KeyCreated
 from schemas.requests import Dialect
 
-__all__ = ["admit", "chat_completions", "count_tokens", "messages", "require_model"]
+__all__ = [
+    "admit",
+    "chat_completions",
+    "count_tokens",
+    "embeddings",
+    "messages",
+    "require_model",
+]
 
-_INLINE_BYTES_MAX = 256 * limits.KIB
-"""Longer bodies are fingerprinted in a thread."""
+Parse = Callable[[object, str], CanonicalRequest]
+"""Reads a decoded body of a version. Raises InvalidRequest."""
+
 _RESUMABLE = "millstream-resumable"
 
 
 async def messages(request: Request, deps: Deps) -> ASGIApp:
     """POST /v1/messages."""
-    key = admit(request, deps)
-    version = _check_headers(request.headers, Dialect.ANTHROPIC)
-    body = await _body(request, deps)
-    wish = await _wish(request, body, version)
-    return await _generate(request, deps, key, anthropic.parse(body, version), wish)
+    return await _answer(request, deps, anthropic.parse)
 
 
 async def chat_completions(request: Request, deps: Deps) -> ASGIApp:
     """POST /v1/chat/completions."""
-    key = admit(request, deps)
-    version = _check_headers(request.headers, Dialect.OPENAI)
-    body = await _body(request, deps)
-    wish = await _wish(request, body, version)
-    return await _generate(request, deps, key, openai.parse(body, version), wish)
+    return await _answer(request, deps, openai.parse)
 
 
 async def count_tokens(request: Request, deps: Deps) -> Response:
     """POST /v1/messages/count_tokens."""
     admit(request, deps)
-    version = _check_headers(request.headers, Dialect.ANTHROPIC)
+    version = _version(request)
     body = await _body(request, deps)
-    canonical = anthropic.parse_count(body, version)
+    canonical = await body.through(lambda value: anthropic.parse_count(value, version))
     tokens = await deps.prompts.tokens(canonical.messages)
     return json_answer({"input_tokens": len(tokens)})
+
+
+async def embeddings(request: Request, deps: Deps) -> Response:
+    """POST /v1/embeddings: a clear refusal, as no model that is served makes any."""
+    admit(request, deps)
+    await _body(request, deps)
+    served = deps.model.alias
+    raise InvalidRequest(
+        "model", f"{served} generates text and makes no embeddings", code="model_not_supported"
+    )
 
 
 def admit(request: Request, deps: Deps) -> KeyCreated:
@@ -80,17 +89,26 @@ def require_model(model: str, deps: Deps) -> None:
         raise ModelUnknown(f"model: {shown(model)} (this platform serves: {served})")
 
 
-def _check_headers(headers: Headers, dialect: Dialect) -> str:
-    """Return the dialect's version. Raises InvalidRequest."""
-    version = "v1"
-    if dialect is Dialect.ANTHROPIC:
-        version = anthropic.check_version(headers.get("anthropic-version"))
-    return version
+async def _answer(request: Request, deps: Deps, parse: Parse) -> ASGIApp:
+    """Take a generating POST through its checks; return the response that delivers its reply."""
+    key = admit(request, deps)
+    version = _version(request)
+    body = await _body(request, deps)
+    wish = await _wish(request, body, version)
+    canonical = await body.through(lambda value: parse(value, version))
+    return await _generate(request, deps, key, canonical, wish)
 
 
-async def _body(request: Request, deps: Deps) -> object:
+def _version(request: Request) -> str:
+    """Return the version of the dialect. Raises InvalidRequest."""
+    if call_of(request.scope).dialect is Dialect.ANTHROPIC:
+        return anthropic.check_version(request.headers.get("anthropic-version"))
+    return "v1"
+
+
+async def _body(request: Request, deps: Deps) -> JsonBody:
     body = await deps.bodies.read_json(request.headers, request.receive)
-    model = body.get("model") if isinstance(body, dict) else None
+    model = body.value.get("model") if isinstance(body.value, dict) else None
     if isinstance(model, str):
         call_of(request.scope).model = shown(model)
         require_model(model, deps)
@@ -108,7 +126,7 @@ class _Wish:
     after: Cursor | None
 
 
-async def _wish(request: Request, body: object, version: str) -> _Wish:
+async def _wish(request: Request, body: JsonBody, version: str) -> _Wish:
     """Read the headers of idempotency and resumption. Raises InvalidRequest."""
     headers, call = request.headers, call_of(request.scope)
     after = read_cursor(headers.get("last-event-id"))
@@ -122,10 +140,9 @@ async def _wish(request: Request, body: object, version: str) -> _Wish:
         return _Wish(key=None, fingerprint="", resumable=resumable == "true", after=None)
     key = read_key(value)
     path = call.route.replace("/v1/v1/", "/v1/")  # one endpoint, however it is spelled
-    if int(headers.get("content-length", "0") or 0) <= _INLINE_BYTES_MAX:
-        fingerprint = fingerprint_of(call.method, path, version, body)
-    else:
-        fingerprint = await asyncio.to_thread(fingerprint_of, call.method, path, version, body)
+    fingerprint = await body.through(
+        lambda value: fingerprint_of(call.method, path, version, value)
+    )
     return _Wish(key=key, fingerprint=fingerprint, resumable=True, after=after)
 
 

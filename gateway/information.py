@@ -1,19 +1,34 @@
-"""The handlers that tell: models, usage totals, health, metrics, and the root.
+"""The handlers that tell: models, the API's description, usage totals, health, metrics, root.
 
 Owns no state; reads what `deps` shows. Called through the routes of `app.py`.
 """
 
+from importlib.metadata import version
+
+import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from gateway.answers import json_answer
 from gateway.auth import require_admin
+from gateway.call import call_of
+from gateway.compression import compressed
 from gateway.deps import Deps
 from gateway.generation import admit, require_model
+from gateway.openapi import openapi_document
 from infra.health import METRICS_TYPE
 from schemas.dialects.models import model_list, model_object
 
-__all__ = ["health", "list_models", "metrics", "ready", "retrieve_model", "root", "usage_totals"]
+__all__ = [
+    "health",
+    "list_models",
+    "metrics",
+    "openapi",
+    "ready",
+    "retrieve_model",
+    "root",
+    "usage_totals",
+]
 
 
 async def list_models(request: Request, deps: Deps) -> Response:
@@ -27,6 +42,15 @@ async def retrieve_model(request: Request, deps: Deps) -> Response:
     admit(request, deps)
     require_model(request.path_params["model_id"], deps)
     return json_answer(model_object(deps.card))
+
+
+async def openapi(request: Request, _deps: Deps) -> Response:
+    """GET /v1/openapi.json: needs no key, as it tells nothing about this platform's users."""
+    document = msgspec.json.encode(openapi_document(version("millstream")))
+    body, encoding = await compressed(document, call_of(request.scope).accept_encoding)
+    answer = Response(body, media_type="application/json")
+    answer.raw_headers.extend(encoding)
+    return answer
 
 
 async def usage_totals(request: Request, deps: Deps) -> Response:

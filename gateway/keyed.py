@@ -18,7 +18,7 @@ from gateway.live_reply import LiveReply
 from gateway.reader import Followed
 from gateway.reply_tails import ReplyTails
 from gateway.submission import Submission
-from infra.errors import LogError, SendRefused
+from infra.errors import LogError
 from infra.ports import Clock, Entropy
 from schemas import limits
 from schemas.dialects.canonical import CanonicalRequest
@@ -127,13 +127,13 @@ class Keyed:
             resumable=True,
         )
         event = self._draft(request, request.identity, ticket)
-        value = self._submission.encode(event)
         claim = self._claim_of(request, event)
         followed = Followed(request=event)
         self._submission.follow(followed)
         claiming = self._claiming[request.scope] = asyncio.Event()
         won = False
         try:
+            value = await self._submission.encode(event)  # else nothing must be claimed
             won = await self._claims.claim(claim)
         finally:
             del self._claiming[request.scope]
@@ -146,10 +146,10 @@ class Keyed:
         reply = self._submission.open(followed)
         try:
             await self._submission.send(event, value)
-        except SendRefused as error:
+        except EventTooLarge:
             self._closer.close(followed, CloseReason.FAILED, "the log refused the request")
             await reply.release()
-            raise EventTooLarge(f"the log refused the request: {error}") from error
+            raise
         except LogError:
             self._resend(followed, event)  # it may have landed, or will; copies are harmless
         except asyncio.CancelledError:
@@ -203,7 +203,7 @@ class Keyed:
             task.add_done_callback(lambda _: self._resending.pop(event.request_id, None))
 
     async def _keep_sending(self, followed: Followed, event: RequestAccepted) -> None:
-        value = self._submission.encode(event)
+        value = await self._submission.encode(event)
         pause_ms = limits.RESEND_AFTER_MS
         while self._clock.now_ms() + pause_ms < event.admit_by_ms:
             try:
@@ -216,7 +216,7 @@ class Keyed:
                 return
             try:
                 await self._submission.send(event, value)
-            except LogError:
+            except (LogError, EventTooLarge):
                 pass  # the next copy follows
             pause_ms *= 2
 

@@ -29,6 +29,13 @@ from schemas.topics import REPLIES
 
 __all__ = ["cancel", "retrieve"]
 
+_KINDS = {
+    Dialect.ANTHROPIC: ("type", "message"),
+    Dialect.OPENAI: ("object", "chat.completion"),
+    Dialect.COMPLETIONS: ("object", "text_completion"),
+    Dialect.RESPONSES: ("object", "response"),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
@@ -46,20 +53,26 @@ class _Told:
 
 
 async def retrieve(request: Request, deps: Deps) -> ASGIApp:
-    """GET /v1/messages/{id} and /v1/chat/completions/{id}: whole, or the rest of the stream."""
+    """GET /v1/messages/{id}, and the like: whole, or the rest of the stream."""
     key = admit(request, deps)
     call = call_of(request.scope)
     followed = await _find(request, deps, key)
     after = read_cursor(request.headers.get("last-event-id"))
-    call.stream = "text/event-stream" in request.headers.get("accept", "")
+    call.stream = _wants_stream(request)
     call.model = followed.request.header.model_shown
     tail = deps.tails.tail_of(followed.request.locator)
     reply = deps.submission.open(followed, tail)
     return deliver(call, deps, reply, stream=call.stream, after=after, resumed=True)
 
 
+def _wants_stream(request: Request) -> bool:
+    """Tell how a reply is to be sent: by `accept`, or by `stream=true` as OpenAI's SDK asks."""
+    accepted = request.headers.get("accept", "")
+    return "text/event-stream" in accepted or request.query_params.get("stream") == "true"
+
+
 async def cancel(request: Request, deps: Deps) -> Response:
-    """POST /v1/messages/{id}/cancel and /v1/chat/completions/{id}/cancel.
+    """POST /v1/messages/{id}/cancel, and the like.
 
     Answers once the end stands in the log; a reply that had ended before stays as it is.
     """
@@ -110,6 +123,5 @@ def _outcome(call: Call, reply_id: str, followed: Followed) -> dict[str, object]
     end = followed.fold.end
     assert end is not None, "waited for"
     status = "completed" if end.close_reason is None else end.close_reason.value
-    if call.dialect is Dialect.ANTHROPIC:
-        return {"id": reply_id, "type": "message", "status": status}
-    return {"id": reply_id, "object": "chat.completion", "status": status}
+    kind, name = _KINDS[call.dialect]
+    return {"id": reply_id, kind: name, "status": status}

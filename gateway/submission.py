@@ -33,6 +33,8 @@ __all__ = ["ServedModel", "Submission", "token_budget"]
 
 _SEED_BITS = 63
 """Avro's long and torch's generators take a signed 64-bit seed."""
+_INLINE_TOKENS_MAX = 16_384
+"""Longer prompts are encoded in a thread: one of this length takes 1 ms."""
 _GUESTS_PER_REQUEST_MAX = 2
 """Consumers of replies that run already start no work, so that more of them have room."""
 
@@ -100,16 +102,15 @@ class Submission:
         # From here to `follow` nothing is awaited: no record can pass between floor and follow.
         ticket = self.ticket(canonical, prompt_token_ids, request_id, resumable=resumable)
         request = draft(canonical, prompt_token_ids, identity, self._model, ticket)
-        value = self.encode(request)
         followed = Followed(request=request)
         self._reader.follow(followed)
         reply = self.open(followed, self._reader)
         try:
-            await self.send(request, value)
-        except SendRefused as error:
+            await self.send(request, await self.encode(request))
+        except EventTooLarge:
             self._reader.forget(request.request_id)
             self._open.discard(reply)
-            raise EventTooLarge(f"the log refused the request: {error}") from error
+            raise
         except SendUnknown as error:
             await self._close_unknown(followed, reply)
             if followed.fold.end is None or followed.fold.end.terminal is None:
@@ -157,9 +158,12 @@ class Submission:
             resumable=resumable,
         )
 
-    def encode(self, request: RequestAccepted) -> bytes:
-        """Return the event's bytes. Raises EventTooLarge."""
-        value = encode(request)
+    async def encode(self, request: RequestAccepted) -> bytes:
+        """Return the event's bytes, of a long prompt in a thread. Raises EventTooLarge."""
+        if len(request.prompt_token_ids) <= _INLINE_TOKENS_MAX:
+            value = encode(request)
+        else:
+            value = await asyncio.to_thread(encode, request)
         if len(value) > limits.EVENT_BYTES_MAX:
             raise EventTooLarge(
                 f"request takes {len(value)} bytes on the log, at most {limits.EVENT_BYTES_MAX}"
@@ -167,8 +171,11 @@ class Submission:
         return value
 
     async def send(self, request: RequestAccepted, value: bytes) -> None:
-        """Append an event to its lane. Raises SendRefused, SendUnknown."""
-        await self._requests.send(self._topic, request.lane, value)
+        """Append an event to its lane. Raises EventTooLarge, SendUnknown."""
+        try:
+            await self._requests.send(self._topic, request.lane, value)
+        except SendRefused as error:
+            raise EventTooLarge(f"the log refused the request: {error}") from error
 
     def follow(self, followed: Followed) -> None:
         """Follow a reply whose floor was taken just now, before its event is sent."""

@@ -7,6 +7,7 @@ files. Called by each `__main__.py` and by the commands.
 
 import dataclasses
 import difflib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 DEFAULT_CACHE = Path(sys.prefix) / "millstream"
 
 Cast = Callable[[str], object]
+
+_ORIGIN = re.compile(r"\*|https?://[a-z0-9.\-\[\]:]+")
 
 
 def _text(value: str) -> str:
@@ -89,6 +92,13 @@ def _url(value: str) -> str:
     if not good:
         raise ValueError("http://HOST:PORT or https://HOST:PORT")
     return value.rstrip("/")
+
+
+def _origins(value: str) -> str:
+    for origin in value.split(",") if value.strip() else ():
+        if not _ORIGIN.fullmatch(origin.strip()):
+            raise ValueError("https://HOST or http://HOST:PORT, several joined by commas, or *")
+    return value.strip()
 
 
 def _pool(value: str) -> str:
@@ -159,6 +169,8 @@ class Config:
     rebalance_timeout_ms: int = _setting(_MILLISECONDS, 10_000)
     scripted_prefill_tokens_per_s: float = _setting(_real(1, 1e9), 20_000.0)
     scripted_step_ms: float = _setting(_real(0, 60_000), 5.0)
+    cors_origins: str = _setting(_origins, "")
+    """Web origins whose pages may call the API, joined by commas; `*` = all, empty = none."""
     keepalive_ms: int = _setting(_MILLISECONDS, limits.KEEPALIVE_MS)
     resumable_grace_ms: int = _setting(_MILLISECONDS, limits.RESUMABLE_GRACE_MS)
     deadline_ms: int = _setting(_MILLISECONDS, limits.DEADLINE_MS)

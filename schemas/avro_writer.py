@@ -21,6 +21,7 @@ Write = Callable[[Any, Out], None]
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 _CACHED_CHARS_MAX = 64
+_LONGS_AT_ONCE = 16_384
 _DOUBLE = struct.Struct("<d")
 
 
@@ -104,7 +105,9 @@ def _array(item: Write) -> Write:
 def _longs(values: Any, out: Out) -> None:
     if values:
         out(_zigzag(len(values)))
-        out(b"".join(map(_zigzag, values)))
+        # Piece by piece: within one call of C no other thread gets its turn.
+        for start in range(0, len(values), _LONGS_AT_ONCE):
+            out(b"".join(map(_zigzag, values[start : start + _LONGS_AT_ONCE])))
     out(b"\x00")
 
 

@@ -20,7 +20,13 @@ AttemptId = NewType("AttemptId", str)
 OrgId = NewType("OrgId", str)
 
 REQUEST_PREFIX = "req_"
-REPLY_PREFIXES = {"anthropic": "msg_", "openai": "chatcmpl-"}
+REPLY_PREFIXES = {
+    "anthropic": "msg_",
+    "openai": "chatcmpl-",
+    "openai_completions": "cmpl-",
+    "openai_responses": "resp_",
+}
+"""By dialect."""
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DIGITS = {character: value for value, character in enumerate(_ALPHABET)}
@@ -92,7 +98,8 @@ def find_request_id(any_id: str) -> RequestId:
         return RequestId(str(uuid.UUID(any_id)))
     except ValueError:
         raise InvalidId(
-            f"{any_id!r} is not an id of ours: expected req_..., msg_..., chatcmpl-... or a UUID"
+            f"{any_id!r} is not an id of ours: expected req_..., a UUID, or "
+            + ", ".join(f"{prefix}..." for prefix in REPLY_PREFIXES.values())
         ) from None
 
 

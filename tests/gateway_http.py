@@ -6,13 +6,14 @@ The tokenizer has one token per byte, so that a script says text by its bytes.
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from gateway.app import build_app
 from gateway.bodies import BodyReader
+from gateway.cross_origin import CrossOrigin
 from gateway.deps import Deps
 from gateway.parts import Parts
 from gateway.prompts import Prompts
@@ -102,12 +103,14 @@ async def serve(
     deadline_ms: int = limits.DEADLINE_MS,
     gateway_count: int = 1,
     grace_ms: int = limits.RESUMABLE_GRACE_MS,
+    context_tokens: int = CONTEXT_TOKENS,
+    cors_origins: str = "",
 ) -> AsyncIterator[Served]:
     """Serve a gateway on a free port until the block ends."""
     clock, entropy = SystemClock(), SystemEntropy()
     async with platform(
         script,
-        context_tokens=CONTEXT_TOKENS,
+        context_tokens=context_tokens,
         admit_within_ms=admit_within_ms,
         deadline_ms=deadline_ms,
         gateway_count=gateway_count,
@@ -118,11 +121,17 @@ async def serve(
             secret, key = create_key(entropy=entropy, clock=clock, org="acme", admin=admin)
             core.control.apply(ControlRecord(key_created=key))
             secrets.append(secret)
-        prompts = Prompts(load_tokenizer, CONTEXT_TOKENS)
+        prompts = Prompts(load_tokenizer, context_tokens)
         await prompts.load()
         log, unready = LineLog(), list[str]()
         made = [
-            _deps(parts, core, log, prompts, unready, body_bytes_max, keepalive_ms, slow_client_ms)
+            replace(
+                _deps(parts, core, log, prompts, unready),
+                bodies=BodyReader(body_bytes_max),
+                keepalive_ms=keepalive_ms,
+                slow_client_ms=slow_client_ms,
+                cross_origin=CrossOrigin.of(cors_origins),
+            )
             for parts in core.gateways
         ]
         listeners = [listen("127.0.0.1", 0) for _ in made]
@@ -160,9 +169,6 @@ def _deps(
     log: LineLog,
     prompts: Prompts,
     unready: list[str],
-    body_bytes_max: int,
-    keepalive_ms: int,
-    slow_client_ms: int,
 ) -> Deps:
     return Deps(
         clock=SystemClock(),
@@ -177,11 +183,9 @@ def _deps(
         orphans=parts.orphans,
         prompts=prompts,
         totals=TotalsView(),
-        bodies=BodyReader(body_bytes_max),
+        bodies=BodyReader(),
         model=parts.submission.model,
         card=_CARD,
         locator_key=b"k" * 32,
         unready=lambda: unready[0] if unready else None,
-        keepalive_ms=keepalive_ms,
-        slow_client_ms=slow_client_ms,
     )

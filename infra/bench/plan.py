@@ -1,7 +1,7 @@
 """What a load process is asked to do and what it answers; one JSON line each.
 
-Owns the messages between the benches and `python -m infra.bench.load`, and those to the engine
-alone (`python -m engine_workers.bench`).
+Owns the messages between the benches and `python -m infra.bench.load`, and those of the engine
+alone (`python -m engine_workers.bench`) and of parsing alone (`python -m gateway.bench`).
 """
 
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ __all__ = [
     "Latencies",
     "LoadPlan",
     "LoadResult",
+    "ParseAnswer",
 ]
 
 GENERATOR_BUSY_MAX = 0.85
@@ -114,3 +115,12 @@ class EngineAnswer:
     wall_s: float
     cpu_s: float
     replies: tuple[EngineReply, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseAnswer:
+    """What reading a body costs, by dialect."""
+
+    body_bytes: dict[str, int]
+    us_per_body: dict[str, tuple[float, ...]]
+    """CPU time of one body in each round, in microseconds."""

@@ -129,6 +129,18 @@ def streams(as_json: bool, out: Path | None, streams: int, seconds: float) -> No
     _run("streams", lambda around: bench_streams(around, options), as_json, out)
 
 
+@command.command("parse")
+@_out
+@click.option("--prompts", type=click.IntRange(1), default=10, help="Large ones of each kind.")
+@click.option("--megabytes", type=click.FloatRange(0.01), default=1.0, help="Size of each.")
+def parse(as_json: bool, out: Path | None, prompts: int, megabytes: float) -> None:
+    """Measure what reading a request costs, and how long a large one holds up others."""
+    from infra.bench.parse import ParseOptions, bench_parse
+
+    options = ParseOptions(prompts=prompts, megabytes=megabytes)
+    _run("parse", lambda around: bench_parse(around, options), as_json, out)
+
+
 @command.command("soak")
 @_out
 @click.option("--minutes", type=click.FloatRange(0.1), default=10.0)

@@ -6,6 +6,7 @@ The log is the memory one and the worker a script; everything in front of them i
 import asyncio
 import itertools
 import json
+from typing import Any
 
 import anthropic
 import httpx
@@ -155,7 +156,7 @@ def test_a_failed_stream_ends_without_the_final_chunk(path: str) -> None:
     ],
 )
 def test_failures_before_the_first_token_are_real_statuses(
-    script: Script, times: dict[str, int], status: int
+    script: Script, times: dict[str, Any], status: int
 ) -> None:
     """Failed 500, deadline 504, late 529 with retry-after, in the dialect's shape."""
 

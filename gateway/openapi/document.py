@@ -1,0 +1,143 @@
+"""The OpenAPI 3.1 document, put together from the operations and the schemas.
+
+Owns what all operations share: servers, keys, headers of every response. Pure.
+
+Source: https://spec.openapis.org/oas/v3.1.1.html
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.openapi.anthropic import ANTHROPIC_SCHEMAS
+from gateway.openapi.chat import CHAT_SCHEMAS
+from gateway.openapi.forms import Schema, ref
+from gateway.openapi.operations import OPERATIONS, Operation, Parameter, error_schema
+from gateway.openapi.own import OWN_SCHEMAS
+
+__all__ = ["openapi_document"]
+
+SCHEMAS: Final[Mapping[str, Schema]] = {
+    **ANTHROPIC_SCHEMAS,
+    **CHAT_SCHEMAS,
+    **OWN_SCHEMAS,
+}
+
+_MEANINGS: Final[Mapping[int, str]] = {
+    400: "The request is wrong; the message names the field.",
+    401: "No API key, or one that is not known.",
+    403: "The key may not do this.",
+    404: "No such model, reply or path.",
+    408: "The body did not arrive in time.",
+    410: "The reply was cancelled.",
+    413: "The body is too large, also once inflated.",
+    422: "The idempotency key was used with another request.",
+    500: "The reply failed.",
+    504: "The request's deadline passed.",
+    529: "Overloaded or starting: come back after `retry-after` seconds.",
+}
+_BODY_HEADERS: Final = {
+    "request-id": "Id of this call; `millstream audit --request` explains it.",
+    "x-request-id": "The same, under OpenAI's name.",
+}
+_EVENTS: Final = (
+    "Server-sent events in the API's own form; each has an `id` from which the stream can be "
+    "resumed. Comments and pings keep it alive. A failure comes as an error event, after which the "
+    "body breaks off."
+)
+
+
+def openapi_document(version: str) -> dict[str, object]:
+    """Return the document; `version` is the product's."""
+    paths: dict[str, dict[str, object]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, _path_item(operation.path))
+        paths[operation.path][operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Millstream",
+            "version": version,
+            "description": "The Anthropic and the OpenAI API on one log. Every response names its "
+            "request in `request-id`.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": dict(SCHEMAS),
+            "headers": {
+                name: {"description": text, "schema": {"type": "string"}}
+                for name, text in _BODY_HEADERS.items()
+            },
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
+        },
+    }
+
+
+def _path_item(path: str) -> dict[str, object]:
+    if not path.startswith("/v1/"):
+        return {}
+    doubled = {"url": "/v1", "description": "For clients whose base URL ends in /v1 already."}
+    return {"servers": [{"url": "/"}, doubled]}
+
+
+def _operation(operation: Operation) -> dict[str, object]:
+    made: dict[str, object] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "security": [{"bearer": []}, {"key": []}] if operation.needs_key else [],
+        "responses": _responses(operation),
+    }
+    if operation.parameters:
+        made["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
+    if operation.body is not None:
+        content = {"application/json": {"schema": ref(operation.body)}}
+        made["requestBody"] = {
+            "required": True,
+            "description": "May be compressed: `content-encoding: gzip`.",
+            "content": content,
+        }
+    return made
+
+
+def _responses(operation: Operation) -> dict[str, object]:
+    found: dict[str, object] = {}
+    if operation.name != "create_embedding":
+        found["200"] = _response("OK", _content(operation))
+    for status, meaning in operation.extra.items():
+        found[str(status)] = _response(meaning, {operation.media: {"schema": {"type": "string"}}})
+    error = {"application/json": {"schema": error_schema(operation.family)}}
+    for status in operation.errors:
+        found[str(status)] = _response(_MEANINGS[status], error)
+    return found
+
+
+def _content(operation: Operation) -> dict[str, object]:
+    if not operation.media:
+        return {}
+    schema = ref(operation.reply) if operation.reply is not None else {"type": "string"}
+    content: dict[str, object] = {operation.media: {"schema": schema}}
+    if operation.streams:
+        content["text/event-stream"] = {"schema": {"type": "string", "description": _EVENTS}}
+    return content
+
+
+def _response(description: str, content: Mapping[str, object]) -> dict[str, object]:
+    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in _BODY_HEADERS}
+    made: dict[str, object] = {"description": description, "headers": headers}
+    if content:
+        made["content"] = content
+    return made
+
+
+def _parameter(parameter: Parameter) -> dict[str, object]:
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.required,
+        "description": parameter.description,
+        "schema": parameter.schema,
+    }
