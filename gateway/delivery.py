@@ -23,6 +23,7 @@ from schemas import limits
 from schemas.assembler import Assembler
 from schemas.fold import End
 from schemas.ids import RequestId, show_reply_id, show_request_id
+from schemas.thinking_signature import sign_thinking
 
 __all__ = ["StreamedReply", "WholeReply", "deliver"]
 
@@ -59,7 +60,13 @@ def deliver(
         request.identity.workspace,
         deps.locator_key,
     )
-    assembler = Assembler(request.header, reply_id, deps.prompts.decoder)
+    assembler = Assembler(
+        request.header,
+        reply_id,
+        deps.prompts.decoder,
+        sign=lambda thinking: sign_thinking(thinking, deps.locator_key),
+        token_text=deps.prompts.token_text,
+    )
     form = StreamedReply if stream else WholeReply
     made = form(call, deps, reply, assembler, after=after)
     made.headers = [_REPLAYED] if replayed else []
@@ -205,7 +212,9 @@ class StreamedReply(_Delivery):
             self._opened = True
             parts.extend(rest_of(self._assembler.opening(), self._after))
         for chunk in chunks:
-            events = self._assembler.feed(chunk.choice, chunk.token_ids, chunk.cached_tokens)
+            events = self._assembler.feed(
+                chunk.choice, chunk.token_ids, chunk.cached_tokens, chunk.logprobs
+            )
             parts.extend(rest_of(events, self._after))
         if terminal is not None:
             parts.extend(rest_of(self._assembler.finish(terminal.stops), self._after))
@@ -224,7 +233,9 @@ class WholeReply(_Delivery):
     async def _deliver(self, send: Send) -> None:
         while self._reply.end is None:
             for chunk in await self._take(limits.KEEPALIVE_MS):
-                self._assembler.feed(chunk.choice, chunk.token_ids, chunk.cached_tokens)
+                self._assembler.feed(
+                    chunk.choice, chunk.token_ids, chunk.cached_tokens, chunk.logprobs
+                )
         end = self._reply.end
         if end.terminal is None:
             raise broken_by(end)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from schemas import limits
 from schemas.fold import End, ReplyFold
-from schemas.replies import Closed, Delta, Start, Stop
+from schemas.replies import Closed, Delta, Start, Stop, TokenLogprob
 
 __all__ = ["Chunk", "Mail", "Mailbox", "accept", "so_far"]
 
@@ -26,6 +26,8 @@ class Chunk:
     cached_tokens: int | None
     """On the first accepted tokens of the reply; None later."""
     stop: Stop | None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    """By token; None where the request did not ask."""
 
 
 Mail = Chunk | End
@@ -49,6 +51,7 @@ def accept(fold: ReplyFold, fact: Start | Delta | Closed, append_time_ms: int) -
                 token_ids=fact.token_ids,
                 cached_tokens=cached,
                 stop=fact.stop,
+                logprobs=fact.logprobs,
             )
         )
     if fold.end is not None:

@@ -53,6 +53,10 @@ class Prompts:
         """Return a fresh incremental decoder. Raises Overloaded before the tokenizer is loaded."""
         return self._require().decoder()
 
+    def token_text(self, token_id: int) -> bytes:
+        """Return the bytes of one token. Raises Overloaded before the tokenizer is loaded."""
+        return self._require().token_text(token_id)
+
     def _require(self) -> Tokenizer:
         if self._tokenizer is None:
             raise Overloaded("Overloaded: the model's tokenizer is loading")

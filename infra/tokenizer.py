@@ -22,6 +22,7 @@ from tokenizers.decoders import DecodeStream
 from infra.chat_template import ChatTemplate, TemplateRefused
 from infra.errors import StartupError
 from infra.ports import Clock
+from infra.token_bytes import spelling_reader
 from schemas.assembler import TokenDecoder
 from schemas.dialects.canonical import CanonicalMessage
 from schemas.limits import PROMPT_BYTES_PER_TOKEN_MAX
@@ -63,6 +64,9 @@ class Tokenizer:
         self.eos_ids = eos_ids
         self.template_hash = hashlib.sha256(template.source.encode()).hexdigest()
         added = tokenizer.get_added_tokens_decoder().values()
+        self._added_texts = {token.content for token in added}
+        decoder = tokenizer.decoder.__getstate__().decode() if tokenizer.decoder else ""
+        self._spelled = spelling_reader(decoder)
         self._control_tokens = tuple(token.content for token in added if token.special)
         if any(len(token) < 2 for token in self._control_tokens):
             raise StartupError("the tokenizer has a control token of one character: unsupported")
@@ -131,6 +135,16 @@ class Tokenizer:
     def decoder(self) -> TokenDecoder:
         """Return a fresh incremental decoder; control tokens release nothing."""
         return _StreamDecoder(self._tokenizer)
+
+    def token_text(self, token_id: int) -> bytes:
+        """Return the bytes that a token stands for, control tokens too; none for no token's id."""
+        try:
+            spelling = self._tokenizer.id_to_token(token_id)
+        except OverflowError:
+            return b""
+        if spelling is None:
+            return b""
+        return spelling.encode() if spelling in self._added_texts else self._spelled(spelling)
 
     def _marked(self, text: str, mark: str) -> str:
         """Put a mark inside every spelling of a control token, so that none is whole."""

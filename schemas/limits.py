@@ -24,6 +24,10 @@ HTTP_BODY_READ_MS = 30_000
 HTTP_DRAIN_BYTES_MAX = 64 * MIB
 GATEWAY_DRAIN_MS = 20_000
 
+# --- tool calls
+TOOL_ARGUMENTS_DEPTH_MAX = 48
+TOOL_ARGUMENTS_NUMBER_CHARS_MAX = 1_024
+
 # --- log
 EVENT_BYTES_MAX = 8 * MIB
 KAFKA_MESSAGE_BYTES_MAX = 16 * MIB
@@ -116,6 +120,8 @@ TOTALS_UNCONFIRMED_MAX = 10_000
 TOTALS_COMMIT_EVERY_MS = 1_000
 TOTALS_PUBLISH_EVERY_MS = 500
 
+# A call's arguments come back in the next request, inside its messages' own nesting.
+assert TOOL_ARGUMENTS_DEPTH_MAX + 16 <= HTTP_JSON_DEPTH_MAX
 # A request that fits the body limit must fit an event: 4 bytes per token id at most in Avro's
 # zigzag for ids < 2**27.
 assert PROMPT_TOKENS_MAX * 4 < EVENT_BYTES_MAX

@@ -3,9 +3,24 @@
 Source: https://docs.anthropic.com/en/api/messages-streaming; anthropic-python 2.14.0's accumulator.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
+from schemas.assembler.content import Block, ShownChoice, TextBlock, ThinkingBlock, TokenCounts
+from schemas.assembler.item_ids import item_id
+from schemas.assembler.json_scan import completed
+from schemas.assembler.logprobs import ShownLogprob
+from schemas.assembler.parts import (
+    Part,
+    Text,
+    Thinking,
+    ThinkingEnd,
+    ToolArguments,
+    ToolCallBegin,
+    ToolCallEnd,
+)
 from schemas.assembler.sse import Frame, json_bytes
 from schemas.dialects.anthropic import error_body
 from schemas.replies import Stop, StopReason
@@ -17,70 +32,94 @@ _STOP_REASONS: Final = {
     StopReason.STOP_SEQUENCE: "stop_sequence",
     StopReason.REFUSAL: "refusal",
 }
+_TOOL_PREFIX: Final = "toolu_"
 _DELTA_NAME: Final = b"event: content_block_delta\n"
-_DELTA_HEAD: Final = b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":'
-_BLOCK_START: Final = Frame(
-    b"event: content_block_start\n",
-    b'{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}',
-)
-_BLOCK_STOP: Final = Frame(
-    b"event: content_block_stop\n", b'{"type":"content_block_stop","index":0}'
-)
 _MESSAGE_STOP: Final = Frame(b"event: message_stop\n", b'{"type":"message_stop"}')
 _PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
 class AnthropicReply:
-    """One message: at most one text block, opened by its first text, never an empty one."""
+    """One message: blocks one after the other, each opened by what it shows first, none empty."""
 
-    def __init__(self, header: ReplyHeader, reply_id: str) -> None:
+    def __init__(self, header: ReplyHeader, reply_id: str, sign: Callable[[str], str]) -> None:
+        """Take what signs a thinking text."""
         assert header.choices == 1, "a message has one choice"
         self._header = header
         self._reply_id = reply_id
-        self._is_block_open = False
+        self._sign = sign
+        self._index = 0
+        """The open block's, or the next one's."""
+        self._open: type[Text] | type[Thinking] | type[ToolCallBegin] | None = None
+        self._text_head = b""
+        """A text delta of the open block, up to the text."""
+        self._thought: list[str] = []
 
     def opening(self) -> list[Frame]:
         """Return message_start."""
         # The hosted API counts one output token here; message_delta overwrites it.
-        message = self._message([], None, output_tokens=1)
+        message = self._message([], None, TokenCounts(output=1))
         return [_frame("message_start", {"message": message})]
 
     def text(self, choice: int, text: str) -> list[Frame]:
         """Return a text delta, after the start of its block where it is the first."""
-        delta = Frame(_DELTA_NAME, b"%b%b}}" % (_DELTA_HEAD, json_bytes(text)))
-        if self._is_block_open:
-            return [delta]
-        self._is_block_open = True
-        return [_BLOCK_START, delta]
+        if self._open is Text:
+            return [Frame(_DELTA_NAME, b"%b%b}}" % (self._text_head, json_bytes(text)))]
+        frames = self._begin(Text, {"type": "text", "text": ""})
+        self._text_head = (
+            b'{"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":'
+            % self._index
+        )
+        return [*frames, *self.text(choice, text)]
 
-    def finish(self, stops: Sequence[Stop], output_tokens: int) -> list[Frame]:
+    def part(self, choice: int, part: Part) -> list[Frame]:
+        """Return the events of one part."""
+        match part:
+            case Text():
+                return self.text(choice, part.text)
+            case Thinking():
+                return self._think(part.text)
+            case ThinkingEnd():
+                signature = self._sign("".join(self._thought))
+                return [self._delta("signature_delta", "signature", signature), *self._end()]
+            case ToolCallBegin():
+                tool_id = item_id(_TOOL_PREFIX, self._reply_id, choice, part.index)
+                block = {"type": "tool_use", "id": tool_id, "name": part.name, "input": {}}
+                return self._begin(ToolCallBegin, block)
+            case ToolArguments():
+                return [self._delta("input_json_delta", "partial_json", part.text)]
+            case ToolCallEnd():
+                return self._end()
+
+    def note(self, choice: int, logprobs: Sequence[ShownLogprob]) -> None:
+        """Take numbers that this API does not show."""
+
+    def finish(self, choices: Sequence[ShownChoice], counts: TokenCounts) -> list[Frame]:
         """Return the block's end, message_delta with the reason and all counts, message_stop."""
+        (choice,) = choices
         delta: dict[str, object] = {
-            "stop_reason": self._stop_reason(stops[0]),
-            "stop_sequence": _stop_sequence(stops[0]),
+            "stop_reason": self._stop_reason(choice),
+            "stop_sequence": _stop_sequence(choice.stop),
         }
-        if stops[0].reason is StopReason.REFUSAL:
-            delta["stop_details"] = _stop_details(stops[0])
-        usage = {
+        if choice.stop.reason is StopReason.REFUSAL:
+            delta["stop_details"] = _stop_details(choice.stop)
+        usage: dict[str, object] = {
             "input_tokens": self._header.prompt_tokens,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
-            "output_tokens": output_tokens,
+            "output_tokens": counts.output,
         }
-        ends = [_frame("message_delta", {"delta": delta, "usage": usage}), _MESSAGE_STOP]
-        if not self._is_block_open:
-            return ends
-        self._is_block_open = False
-        return [_BLOCK_STOP, *ends]
-
-    def body(
-        self, texts: Sequence[str], stops: Sequence[Stop], output_tokens: int
-    ) -> dict[str, object]:
-        """Return the message; its content is empty where no text came."""
-        content: list[dict[str, object]] = [
-            {"type": "text", "text": text, "citations": None} for text in texts if text
+        if counts.thinking:
+            usage["output_tokens_details"] = {"thinking_tokens": counts.thinking}
+        return [
+            *(self._end() if self._open else ()),
+            _frame("message_delta", {"delta": delta, "usage": usage}),
+            _MESSAGE_STOP,
         ]
-        return self._message(content, stops[0], output_tokens)
+
+    def body(self, choices: Sequence[ShownChoice], counts: TokenCounts) -> dict[str, object]:
+        """Return the message; its content is empty where nothing came."""
+        (choice,) = choices
+        return self._message([self._shown(block) for block in choice.blocks], choice, counts)
 
     def error(self, status: int, message: str, request_id: str) -> Frame:
         """Return an error event."""
@@ -91,8 +130,57 @@ class AnthropicReply:
         """Return a ping."""
         return _PING
 
+    def _think(self, text: str) -> list[Frame]:
+        frames = []
+        if self._open is not Thinking:
+            frames = self._begin(Thinking, {"type": "thinking", "thinking": "", "signature": ""})
+            self._thought = []
+        self._thought.append(text)
+        if self._header.reasoning_shown:
+            frames.append(self._delta("thinking_delta", "thinking", text))
+        return frames
+
+    def _begin(
+        self,
+        kind: type[Text] | type[Thinking] | type[ToolCallBegin],
+        block: Mapping[str, object],
+    ) -> list[Frame]:
+        frames = self._end() if self._open else []
+        self._open = kind
+        start = {"index": self._index, "content_block": block}
+        return [*frames, _frame("content_block_start", start)]
+
+    def _end(self) -> list[Frame]:
+        frame = _frame("content_block_stop", {"index": self._index})
+        self._open = None
+        self._index += 1
+        return [frame]
+
+    def _delta(self, kind: str, member: str, text: str) -> Frame:
+        delta = {"index": self._index, "delta": {"type": kind, member: text}}
+        return _frame("content_block_delta", delta)
+
+    def _shown(self, block: Block) -> dict[str, object]:
+        if isinstance(block, TextBlock):
+            return {"type": "text", "text": block.text, "citations": None}
+        if isinstance(block, ThinkingBlock):
+            thinking = block.text if self._header.reasoning_shown else ""
+            return {
+                "type": "thinking",
+                "thinking": thinking,
+                "signature": self._sign(block.text),
+            }
+        arguments = block.arguments if block.complete else completed(block.arguments)
+        return {
+            "type": "tool_use",
+            "id": item_id(_TOOL_PREFIX, self._reply_id, 0, block.index),
+            "name": block.name,
+            # To the letter: numbers may be larger than any type holds.
+            "input": msgspec.Raw(arguments.encode()),
+        }
+
     def _message(
-        self, content: list[dict[str, object]], stop: Stop | None, output_tokens: int
+        self, content: list[dict[str, object]], choice: ShownChoice | None, counts: TokenCounts
     ) -> dict[str, object]:
         return {
             "id": self._reply_id,
@@ -100,9 +188,9 @@ class AnthropicReply:
             "role": "assistant",
             "model": self._header.model_shown,
             "content": content,
-            "stop_reason": None if stop is None else self._stop_reason(stop),
-            "stop_sequence": None if stop is None else _stop_sequence(stop),
-            "stop_details": None if stop is None else _stop_details(stop),
+            "stop_reason": None if choice is None else self._stop_reason(choice),
+            "stop_sequence": None if choice is None else _stop_sequence(choice.stop),
+            "stop_details": None if choice is None else _stop_details(choice.stop),
             "container": None,
             "usage": {
                 "input_tokens": self._header.prompt_tokens,
@@ -112,8 +200,8 @@ class AnthropicReply:
                     "ephemeral_5m_input_tokens": 0,
                     "ephemeral_1h_input_tokens": 0,
                 },
-                "output_tokens": output_tokens,
-                "output_tokens_details": {"thinking_tokens": 0},
+                "output_tokens": counts.output,
+                "output_tokens_details": {"thinking_tokens": counts.thinking},
                 "server_tool_use": None,
                 "service_tier": "standard",
                 "speed": "standard",
@@ -121,10 +209,13 @@ class AnthropicReply:
             },
         }
 
-    def _stop_reason(self, stop: Stop) -> str:
-        if stop.reason is StopReason.LENGTH and self._header.clipped:
+    def _stop_reason(self, choice: ShownChoice) -> str:
+        reason = choice.stop.reason
+        if choice.awaits_tools:
+            return "tool_use"
+        if reason is StopReason.LENGTH and self._header.clipped:
             return "model_context_window_exceeded"
-        return _STOP_REASONS[stop.reason]
+        return _STOP_REASONS[reason]
 
 
 def _frame(name: str, members: dict[str, object]) -> Frame:

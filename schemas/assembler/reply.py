@@ -9,11 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from schemas.assembler.anthropic import AnthropicReply
+from schemas.assembler.choice import DetailedChoice, is_plain, text_blocks
+from schemas.assembler.completions import CompletionReply
+from schemas.assembler.content import ShownChoice, TokenCounts
 from schemas.assembler.held_text import HeldText
 from schemas.assembler.openai import OpenAiReply
+from schemas.assembler.responses import ResponsesReply
 from schemas.assembler.shape import ReplyShape
 from schemas.assembler.sse import COMMENT, Frame, SseEvent, sse_event, unnumbered
-from schemas.replies import Stop, StopReason
+from schemas.replies import Stop, StopReason, TokenLogprob
 from schemas.requests import Dialect, ReplyHeader
 
 
@@ -34,18 +38,31 @@ class Assembler:
     """
 
     def __init__(
-        self, header: ReplyHeader, reply_id: str, decoder: Callable[[], TokenDecoder]
+        self,
+        header: ReplyHeader,
+        reply_id: str,
+        decoder: Callable[[], TokenDecoder],
+        *,
+        sign: Callable[[str], str] | None = None,
+        token_text: Callable[[int], bytes] | None = None,
     ) -> None:
-        shape = AnthropicReply if header.dialect is Dialect.ANTHROPIC else OpenAiReply
-        self._shape: ReplyShape = shape(header, reply_id)
+        """Take what a header needs: `sign` (a thinking text's signature) where Anthropic's API
+        shows thinking, `token_text` (a token's bytes) where log probabilities are asked for."""
+        self._shape = _shape_of(header, reply_id, sign or _unsigned)
         self._decoders = [decoder() for _ in range(header.choices)]
         self._held = [HeldText(header.stop) for _ in range(header.choices)]
         self._texts: list[list[str]] = [[] for _ in range(header.choices)]
+        """What was shown of each choice, where that is text and nothing else."""
+        self._details = (
+            None
+            if is_plain(header)
+            else [DetailedChoice(header, token_text or _untold) for _ in range(header.choices)]
+        )
         self._tokens = 0
         self._events = 0
         """Events since the last token: the second number of the cursor."""
         self._is_open = False
-        self._stops: tuple[Stop, ...] | None = None
+        self._ended: tuple[tuple[ShownChoice, ...], TokenCounts] | None = None
 
     def opening(self) -> tuple[SseEvent, ...]:
         """Return the events before the first token; once, before `feed`."""
@@ -54,14 +71,21 @@ class Assembler:
         return self._numbered(self._shape.opening())
 
     def feed(
-        self, choice: int, token_ids: Sequence[int], cached_tokens: int | None = None
+        self,
+        choice: int,
+        token_ids: Sequence[int],
+        cached_tokens: int | None = None,
+        logprobs: Sequence[TokenLogprob] | None = None,
     ) -> tuple[SseEvent, ...]:
         """Take the next accepted tokens of a choice; return the events they release.
 
         One token releases its own events, never shared with its neighbours. `cached_tokens` is
-        shown as 0 in both dialects as long as cached tokens have no price of their own.
+        shown as 0 in all dialects as long as cached tokens have no price of their own. `logprobs`
+        are by token.
         """
-        assert self._stops is None, "nothing counts after the end"
+        assert self._ended is None, "nothing counts after the end"
+        if self._details is not None:
+            return self._feed_in_detail(choice, token_ids, logprobs)
         decoder, held = self._decoders[choice], self._held[choice]
         texts = self._texts[choice]
         events: list[SseEvent] = []
@@ -76,25 +100,28 @@ class Assembler:
 
     def finish(self, stops: tuple[Stop, ...]) -> tuple[SseEvent, ...]:
         """End the reply: show what was held back, cut at the stop string; `stops` by choice."""
-        assert self._stops is None, "a reply ends once"
+        assert self._ended is None, "a reply ends once"
         assert len(stops) == len(self._held), "one stop for each choice"
-        self._stops = stops
         frames: list[Frame] = []
         for choice, stop in enumerate(stops):
-            matched = stop.stop_sequence if stop.reason is StopReason.STOP_SEQUENCE else None
-            text = self._held[choice].end(matched)
-            if text:
-                self._texts[choice].append(text)
-                frames.extend(self._shape.text(choice, text))
-        frames.extend(self._shape.finish(stops, self._tokens))
+            frames.extend(self._end(choice, stop))
+        self._ended = (
+            tuple(self._shown(choice, stop) for choice, stop in enumerate(stops)),
+            TokenCounts(
+                output=self._tokens,
+                thinking=sum(detail.thinking_tokens for detail in self._details or ()),
+            ),
+        )
+        frames.extend(self._shape.finish(*self._ended))
         return self._numbered(frames)
 
     def body(self) -> dict[str, object]:
-        """Return the non-stream response, after `finish`; equal to what the stream adds up to."""
-        assert self._stops is not None, "a body needs the end"
-        return self._shape.body(
-            ["".join(texts) for texts in self._texts], self._stops, self._tokens
-        )
+        """Return the non-stream response, after `finish`; equal to what the stream adds up to.
+
+        For `msgspec.json.encode`: arguments of tool calls may stand in it as JSON text.
+        """
+        assert self._ended is not None, "a body needs the end"
+        return self._shape.body(*self._ended)
 
     def error_event(self, status: int, message: str, request_id: str) -> SseEvent:
         """Return the event of a reply that fails after its 200; abort the body after it.
@@ -109,9 +136,74 @@ class Assembler:
         """Return what keeps a client waiting: before `opening` a comment, then the dialect's."""
         return self._shape.keepalive() if self._is_open else COMMENT
 
+    def _feed_in_detail(
+        self, choice: int, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None
+    ) -> tuple[SseEvent, ...]:
+        assert self._details is not None, "a plain reply has no details"
+        assert logprobs is None or len(logprobs) == len(token_ids), "log probabilities by token"
+        decoder, held = self._decoders[choice], self._held[choice]
+        detail = self._details[choice]
+        events: list[SseEvent] = []
+        for index, token_id in enumerate(token_ids):
+            self._tokens += 1
+            self._events = 0
+            released = decoder.step(token_id)
+            logprob = logprobs[index] if logprobs is not None else None
+            parts, entries = detail.push(token_id, logprob, released, held.push(released))
+            if entries:
+                self._shape.note(choice, entries)
+            for part in parts:
+                events.extend(self._numbered(self._shape.part(choice, part)))
+        return tuple(events)
+
+    def _end(self, choice: int, stop: Stop) -> list[Frame]:
+        """Return the frames of what was held back of a choice."""
+        matched = stop.stop_sequence if stop.reason is StopReason.STOP_SEQUENCE else None
+        text = self._held[choice].end(matched)
+        if self._details is None:
+            if not text:
+                return []
+            self._texts[choice].append(text)
+            return self._shape.text(choice, text)
+        parts, entries = self._details[choice].end(stop, text)
+        if entries:
+            self._shape.note(choice, entries)
+        return [frame for part in parts for frame in self._shape.part(choice, part)]
+
+    def _shown(self, choice: int, stop: Stop) -> ShownChoice:
+        if self._details is None:
+            return ShownChoice(blocks=text_blocks(self._texts[choice]), stop=stop)
+        detail = self._details[choice]
+        logprobs = detail.logprobs()
+        return ShownChoice(
+            blocks=detail.blocks(),
+            stop=stop,
+            logprobs=None if logprobs is None else tuple(logprobs),
+        )
+
     def _numbered(self, frames: Sequence[Frame]) -> tuple[SseEvent, ...]:
         first = self._events + 1
         self._events += len(frames)
         return tuple(
             sse_event(frame, self._tokens, first + index) for index, frame in enumerate(frames)
         )
+
+
+def _shape_of(header: ReplyHeader, reply_id: str, sign: Callable[[str], str]) -> ReplyShape:
+    match header.dialect:
+        case Dialect.ANTHROPIC:
+            return AnthropicReply(header, reply_id, sign)
+        case Dialect.OPENAI:
+            return OpenAiReply(header, reply_id)
+        case Dialect.COMPLETIONS:
+            return CompletionReply(header, reply_id)
+        case Dialect.RESPONSES:
+            return ResponsesReply(header, reply_id)
+
+
+def _unsigned(thinking: str) -> str:
+    raise AssertionError("a reply that thinks needs `sign`")
+
+
+def _untold(token_id: int) -> bytes:
+    raise AssertionError("a reply with log probabilities needs `token_text`")

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from schemas.assembler.content import ShownChoice, TokenCounts
+from schemas.assembler.logprobs import ShownLogprob
+from schemas.assembler.parts import Part
 from schemas.assembler.sse import Frame
-from schemas.replies import Stop
 
 
 class ReplyShape(Protocol):
-    """Events and body of one reply in one dialect. Pure but for which blocks are open."""
+    """Events and body of one reply in one dialect. Pure but for what is open, and counted."""
 
     def opening(self) -> list[Frame]:
         """Return the events before the first token."""
@@ -16,13 +18,17 @@ class ReplyShape(Protocol):
     def text(self, choice: int, text: str) -> list[Frame]:
         """Return the events that show more text of a choice; `text` is not empty."""
 
-    def finish(self, stops: Sequence[Stop], output_tokens: int) -> list[Frame]:
+    def part(self, choice: int, part: Part) -> list[Frame]:
+        """Return the events that show a part of a choice; text too."""
+
+    def note(self, choice: int, logprobs: Sequence[ShownLogprob]) -> None:
+        """Take numbers that go with what is shown next of a choice, or else with its end."""
+
+    def finish(self, choices: Sequence[ShownChoice], counts: TokenCounts) -> list[Frame]:
         """Return the events that end the reply."""
 
-    def body(
-        self, texts: Sequence[str], stops: Sequence[Stop], output_tokens: int
-    ) -> dict[str, object]:
-        """Return the whole reply as one object; texts and stops by choice."""
+    def body(self, choices: Sequence[ShownChoice], counts: TokenCounts) -> dict[str, object]:
+        """Return the whole reply as one object."""
 
     def error(self, status: int, message: str, request_id: str) -> Frame:
         """Return the event of a reply that fails after its 200."""

@@ -205,6 +205,15 @@ def test_encoding_lets_other_threads_run(tmp_path: Path) -> None:
     assert turns > 10
 
 
+def test_bytes_of_tokens_add_up_to_the_text(tmp_path: Path) -> None:
+    """Each token's bytes are known, control tokens' too, and none of what is no token."""
+    tokenizer = Tokenizer.load(write_model(tmp_path))
+    ids = tokenizer.encode(Prompt(("the quick é 🙂",)))
+    assert b"".join(map(tokenizer.token_text, ids)).decode() == "the quick é 🙂"
+    assert tokenizer.token_text(END) == b"<|im_end|>"
+    assert tokenizer.token_text(10**6) == tokenizer.token_text(-1) == b""
+
+
 def test_eos_ids_come_from_the_first_file_that_names_them(tmp_path: Path) -> None:
     """generation_config.json wins over config.json, which wins over the tokenizer's own."""
     write_model(tmp_path)

@@ -1,0 +1,70 @@
+"""A call, or a list of calls, that is there whole: its members in any order.
+
+Owns what counts as a call where a model writes it in its own way: arguments before the name, other
+members between, arguments as a string that holds JSON. Called by `tool_calls.py`.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from schemas.assembler.json_scan import JsonScanner
+
+__all__ = ["WrittenCall", "read_calls"]
+
+_NAME: Final = re.compile(r"[^\s\x00-\x1f]{1,128}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenCall:
+    """One whole call."""
+
+    name: str
+    arguments: str
+    """JSON text of an object."""
+
+
+class _Members(msgspec.Struct):
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw()
+    parameters: msgspec.Raw = msgspec.Raw()
+
+
+_decoder: Final = msgspec.json.Decoder(_Members | list[_Members])
+
+
+def read_calls(text: str, *, bare: bool) -> tuple[WrittenCall, ...]:
+    """Return the calls that a JSON text is; none where it is not a call or not only calls.
+
+    A bare object is a call only with arguments: without a tag, nothing else tells it from data.
+    """
+    try:
+        members = _decoder.decode(text)
+    except msgspec.DecodeError:
+        return ()
+    calls = []
+    for each in members if isinstance(members, list) else [members]:
+        arguments = _arguments(each, bare=bare)
+        if arguments is None or not _NAME.fullmatch(each.name):
+            return ()
+        calls.append(WrittenCall(name=each.name, arguments=arguments))
+    return tuple(calls)
+
+
+def _arguments(members: _Members, *, bare: bool) -> str | None:
+    """Return the object that a call's arguments are, or None."""
+    text = (bytes(members.arguments) or bytes(members.parameters)).decode()
+    if not text and bare:
+        return None
+    if text in ("", "null"):
+        return "{}"
+    if text.startswith('"'):
+        try:
+            text = msgspec.json.decode(text, type=str).strip()
+        except msgspec.DecodeError:
+            return None
+    scanner = JsonScanner()
+    whole = scanner.push(text) == len(text) and scanner.done
+    return scanner.take() if whole and text.startswith("{") else None
