@@ -17,6 +17,7 @@ from engine_workers.bounds import WorkerBounds
 from engine_workers.engine.port import EngineStats, StepOutput
 from engine_workers.pump import Command, EnginePump, Rejection
 from engine_workers.worker import Worker, WorkerDeps
+from infra import membership
 from infra.config import Config
 from infra.dead_letters import DeadLetters
 from infra.health import HealthServer
@@ -28,7 +29,6 @@ from schemas import limits
 from schemas.operations import ProcessState
 from schemas.topics import workers_group
 
-DRAIN_S = 20.0
 _IDLE = EngineStats(
     running=0, waiting=0, kv_usage=0.0, prefix_cache_hit_tokens=0, prefix_cache_query_tokens=0
 )
@@ -40,6 +40,7 @@ class Side:
     def __init__(self, config: Config, clock: Clock) -> None:
         self._config = config
         self._clock = clock
+        self._member_path = membership.path_of(config.data_dir, config.process)
         self._pump: EnginePump | None = None
         self._stats: Callable[[], EngineStats] = lambda: _IDLE
         self._metrics = Metrics()
@@ -119,11 +120,12 @@ class Side:
         if serving.done():
             serving.result()  # raises what ended it
         if not self._failed.is_set():
-            await worker.drain(DRAIN_S)
+            await worker.drain(self._config.worker_drain_ms / 1000)
         serving.cancel()
         reporting.cancel()
         await asyncio.gather(serving, reporting, return_exceptions=True)
         await worker.leave()
+        membership.forget(self._member_path)
 
     async def _unless_stopped(self, task: "asyncio.Task[object] | asyncio.Task[None]") -> bool:
         """Wait for a task or the stop, whichever comes first; tell whether it was the task."""
@@ -162,8 +164,10 @@ class Side:
             group=workers_group(config.pool),
             client_id=process,
             session_timeout_ms=config.session_timeout_ms,
-            heartbeat_ms=config.heartbeat_ms,
+            heartbeat_ms=config.worker_heartbeat_ms,
             rebalance_timeout_ms=config.rebalance_timeout_ms,
+            fetch_wait_ms=limits.LANES_FETCH_WAIT_MS,
+            on_joined=self._note_membership,
         )
         await group.start()
         status_writer = await writer("status")
@@ -198,6 +202,11 @@ class Side:
                 self._metrics.count("engine_stalls")
                 self._log.error("the engine makes no step; exiting", stalled_ms=self._stalled_ms())
                 os._exit(1)  # the main thread hangs in the engine: nothing softer ends it
+
+    def _note_membership(self, member_id: str) -> None:
+        """Leave word of who we are in the group, for when we cannot leave it ourselves."""
+        group = workers_group(self._config.pool)
+        membership.note(self._member_path, membership.Membership(group=group, member_id=member_id))
 
     def _deliver(self, outputs: Sequence[StepOutput], rejected: Sequence[Rejection]) -> None:
         self._worker.deliver(outputs, rejected)

@@ -19,6 +19,7 @@ from gateway.server import HttpServer, listen
 from infra.config import Config, load
 from infra.errors import ConfigError
 from infra.logs import configure
+from schemas import limits
 
 _SWITCH_S = 0.001
 """A thread that works on a large body lets the event loop have its turn after this long."""
@@ -59,7 +60,12 @@ async def _run(config: Config) -> int:
 
 
 async def _drain(gateway: Gateway, server: HttpServer) -> None:
-    """Announce it, let running streams finish within the bound, then fail the rest and leave."""
+    """Accept no more, let running streams finish within the bound, then fail the rest and leave.
+
+    Requests that were on their way to this very process are answered still: behind a shared socket
+    new connections go to others, so that a restart refuses nobody.
+    """
+    await server.leave(limits.GATEWAY_LINGER_MS / 1000)
     gateway.begin_drain()
     await server.stop()
     await gateway.stop()

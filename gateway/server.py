@@ -23,10 +23,18 @@ _BACKLOG = 2_048
 _IDLE_S = 75
 """Above the usual 60 s after which clients and balancers drop idle connections themselves."""
 _STOP_S = 5
+_LOOK_EVERY_S = 0.02
+
+
+class _Config(uvicorn.Config):
+    """What all connections of one server know."""
+
+    leaving = False
+    """Whether each connection ends with the answer that it waits for or asks for next."""
 
 
 class _Protocol(HttpToolsProtocol):
-    """Adds what the parser and ASGI leave open: bounds on a request's head, and an abort.
+    """Adds what the parser and ASGI leave open: bounds on a request's head, an abort, a farewell.
 
     The abort is an ASGI extension: `close` waits until a client that does not read has read all.
     """
@@ -57,6 +65,8 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._forget_head()
         super().on_headers_complete()
+        if getattr(self.config, "leaving", False):
+            self.leave()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -65,6 +75,11 @@ class _Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_head()
         super().connection_lost(exc)
+
+    def leave(self) -> None:
+        """Say `connection: close` in the answer under way, if its head is still to come."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
 
     def _expect_head(self) -> None:
         """Begin a head: it has to be whole within the bound, however slowly it drips."""
@@ -94,7 +109,7 @@ class HttpServer:
     """Serves one application on listening sockets until stopped."""
 
     def __init__(self, app: ASGIApp, sockets: list[socket.socket]) -> None:
-        config = uvicorn.Config(
+        self._config = _Config(
             app,
             http=_Protocol,
             ws="none",
@@ -108,7 +123,7 @@ class HttpServer:
             timeout_keep_alive=_IDLE_S,
             timeout_graceful_shutdown=limits.GATEWAY_DRAIN_MS // 1000 + _STOP_S,
         )
-        self._server = _Server(config)
+        self._server = _Server(self._config)
         self._sockets = sockets
         self._task: asyncio.Task[None] | None = None
         # A body that is left unfinished on purpose is no error; its own log line tells why.
@@ -122,6 +137,24 @@ class HttpServer:
                 await self._task
                 raise RuntimeError("the HTTP server did not start")
             await asyncio.sleep(0.005)
+
+    async def leave(self, linger_s: float) -> None:
+        """Accept no more connections; go on answering on those there are, each once more.
+
+        Returns as soon as none is left, after `linger_s` at the latest: a client that sent its
+        request just now gets an answer, and the next one goes to another process.
+        """
+        self._config.leaving = True
+        for listener in self._server.servers:
+            listener.close()
+        connections = self._server.server_state.connections
+        for connection in list(connections):
+            assert isinstance(connection, _Protocol), "made by this server"
+            connection.leave()
+        until_s = asyncio.get_running_loop().time() + linger_s
+        # The server tells nobody of a connection's end.
+        while connections and asyncio.get_running_loop().time() < until_s:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     async def stop(self) -> None:
         """Accept no more; wait, bounded, until every running response has ended."""

@@ -166,7 +166,11 @@ class Config:
     locator_key: bytes = _setting(_secret, b"", secret=True)
     session_timeout_ms: int = _setting(_MILLISECONDS, 6_000)
     heartbeat_ms: int = _setting(_MILLISECONDS, 500)
+    worker_heartbeat_ms: int = _setting(_MILLISECONDS, 100)
+    """How often a worker asks whether its group changed: a dead worker's lanes wait for that."""
     rebalance_timeout_ms: int = _setting(_MILLISECONDS, 10_000)
+    worker_drain_ms: int = _setting(_MILLISECONDS, 20_000)
+    """How long a worker that is told to stop goes on with its replies; others take the rest."""
     scripted_prefill_tokens_per_s: float = _setting(_real(1, 1e9), 20_000.0)
     scripted_step_ms: float = _setting(_real(0, 60_000), 5.0)
     cors_origins: str = _setting(_origins, "")
@@ -237,13 +241,13 @@ def load(environ: Mapping[str, str]) -> Config:
 
 def _relations(config: Config) -> list[str]:
     """Return what does not fit together although each value alone is good."""
-    problems = []
-    if config.heartbeat_ms * 3 > config.session_timeout_ms:
-        problems.append(
-            f"{PREFIX}HEARTBEAT_MS: {config.heartbeat_ms} given, expected at most a third of "
-            f"{PREFIX}SESSION_TIMEOUT_MS ({config.session_timeout_ms}): one late heartbeat "
-            "must not end a session"
-        )
+    problems = [
+        f"{PREFIX}{name.upper()}: {given} given, expected at most a third of "
+        f"{PREFIX}SESSION_TIMEOUT_MS ({config.session_timeout_ms}): one late heartbeat "
+        "must not end a session"
+        for name in ("heartbeat_ms", "worker_heartbeat_ms")
+        if (given := getattr(config, name)) * 3 > config.session_timeout_ms
+    ]
     if config.runs_max > config.worker_inflight_max:
         problems.append(
             f"{PREFIX}RUNS_MAX: {config.runs_max} given, expected at most "

@@ -14,6 +14,7 @@ import torch
 from vllm.v1.worker import gpu_model_runner
 
 from engine_workers.engine.carried_tokens import carried_by
+from engine_workers.engine.parentage import die_with_parent
 
 
 class OutputCountedGenerator(torch.Generator):  # type: ignore[misc] # torch: no types here
@@ -72,3 +73,4 @@ class CountedDrawsExtension:
 
 
 gpu_model_runner.CachedRequestState = CountedRequestState
+die_with_parent()

@@ -159,6 +159,38 @@ def soak(
     _run("soak", lambda around: bench_soak(around, options), as_json, out)
 
 
+@command.command("failover")
+@_out
+@click.option("--engine", type=click.Choice(["vllm", "scripted"]), default="vllm")
+@click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="float32")
+@click.option("--rounds", type=click.IntRange(1), default=5, help="Kills per number of streams.")
+@click.option("--streams", type=click.IntRange(1), multiple=True, default=(4, 16))
+@click.option("--tokens", type=click.IntRange(1), default=200, help="Of each stream.")
+@click.option("--keyed-pairs", type=click.IntRange(0), default=500, help="With --engine scripted.")
+def failover(
+    as_json: bool,
+    out: Path | None,
+    engine: str,
+    dtype: str,
+    rounds: int,
+    streams: tuple[int, ...],
+    tokens: int,
+    keyed_pairs: int,
+) -> None:
+    """Kill the worker that serves open streams; measure the pause that their clients see."""
+    from infra.bench.failover import FailoverOptions, bench_failover
+
+    options = FailoverOptions(
+        engine=engine,
+        dtype=dtype,
+        rounds=rounds,
+        streams=streams,
+        tokens=tokens,
+        keyed_pairs=keyed_pairs,
+    )
+    _run("failover", lambda around: bench_failover(around, options), as_json, out)
+
+
 async def _until_told_to_stop(bench: Coroutine[Any, Any, list[Measure]]) -> list[Measure]:
     """Await a bench; SIGTERM cancels it as SIGINT does, so that what it started is ended."""
     task = asyncio.create_task(bench)

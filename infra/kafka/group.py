@@ -6,7 +6,7 @@ Implements `infra.ports.GroupReader`.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import aiokafka
@@ -53,10 +53,20 @@ class KafkaGroupReader:
         heartbeat_ms: int,
         rebalance_timeout_ms: int,
         assignor: Literal["sticky", "range"] = "sticky",
+        fetch_wait_ms: int = limits.FETCH_WAIT_MS,
+        on_joined: Callable[[str], None] = lambda member_id: None,
     ) -> None:
+        """Take the group's settings.
+
+        Args:
+            fetch_wait_ms: How long an idle fetch stays open. One that was under way when the
+                assignment changed holds up the first fetch of the gained partitions.
+            on_joined: Called with this member's id after each rebalance.
+        """
         self._bootstrap, self._group, self._client_id = bootstrap, group, client_id
         self._session_timeout_ms, self._heartbeat_ms = session_timeout_ms, heartbeat_ms
         self._rebalance_timeout_ms, self._assignor = rebalance_timeout_ms, assignor
+        self._fetch_wait_ms, self._on_joined = fetch_wait_ms, on_joined
         self._consumer: Any = None
         self._topics: tuple[str, ...] = ()
         self._assignment = _NOTHING
@@ -186,6 +196,7 @@ class KafkaGroupReader:
 
     def _note(self, partitions: frozenset[TopicPartition]) -> None:
         self._assignment = Assignment(self._assignment.epoch + 1, partitions)
+        self._on_joined(self.member_id() or "")
         if self._waiting is not None:
             self._waiting.reschedule(asyncio.get_running_loop().time())  # wakes the poll
             self._waiting = None
@@ -224,7 +235,7 @@ class KafkaGroupReader:
             isolation_level="read_uncommitted",  # there are no transactions (design rule 6.12)
             check_crcs=True,
             fetch_min_bytes=1,  # return as soon as there is anything
-            fetch_max_wait_ms=limits.FETCH_WAIT_MS,  # only how long an idle fetch stays open
+            fetch_max_wait_ms=self._fetch_wait_ms,  # only how long an idle fetch stays open
             max_partition_fetch_bytes=limits.KAFKA_MESSAGE_BYTES_MAX,
             fetch_max_bytes=FETCH_BYTES,
             # JoinGroup waits on the broker for the slowest member.

@@ -35,6 +35,8 @@ class ProcessSpec:
     probe: Probe
     listen_fd: int | None = None
     stop_within_s: float = limits.DRAIN_STAGE_S
+    loads_gently: bool = False
+    """Whether a restart takes little of the processor until it is ready."""
 
 
 class Child:

@@ -15,6 +15,7 @@ import structlog
 from infra.errors import StartupError
 from infra.ports import Clock
 from infra.supervisor.child import Child, ProcessSpec, describe_exit
+from infra.supervisor.priority import NORMAL, niceness, set_niceness
 from infra.supervisor.restarts import Restarts, after_exit
 from schemas import limits
 
@@ -58,6 +59,8 @@ class Keeper:
         self._logs, self._run, self._clock, self._on_change = logs, run, clock, on_change
         self._restarts, self._decide = Restarts(), decide
         self._child: Child | None = None
+        self._started_s = 0.0
+        self._niceness = NORMAL
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -79,6 +82,7 @@ class Keeper:
     def note_ready(self, ready: bool) -> None:
         """Take what a probe found."""
         ready = ready and self._child is not None and not self._stop.is_set()
+        self._pace(loading=not ready)
         if ready != self.ready:
             self.ready = ready
             if ready and self.state in (KeeperState.STARTING, KeeperState.RESTARTING):
@@ -116,12 +120,14 @@ class Keeper:
 
     async def _run_once(self) -> float | None:
         """Run the process to its end; return the pause before the next start, None for no more."""
-        started_s = self._clock.monotonic_s()
+        started_s = self._started_s = self._clock.monotonic_s()
         try:
             self._child = Child(self.spec, self._logs, self._run)
         except StartupError as error:
             self.why = str(error)
         else:
+            self._niceness = NORMAL
+            self._pace(loading=True)
             self._on_change(self)
             self.why = describe_exit(await self._end_of(self._child))
             self._child = None
@@ -156,6 +162,14 @@ class Keeper:
                 child.kill()
         stop.cancel()
         return await ended
+
+    def _pace(self, *, loading: bool) -> None:
+        """Let a restarted process load beside the others, not instead of them."""
+        if self._child is None or not (self.spec.loads_gently and self._restarts.total):
+            return
+        wanted = niceness(self._clock.monotonic_s() - self._started_s if loading else None)
+        if wanted != self._niceness and set_niceness(self._child.pid, wanted):
+            self._niceness = wanted
 
     def _change(self, state: KeeperState) -> None:
         self.state = state

@@ -95,6 +95,8 @@ def service(
         environ=settings_of(own, process, environ),
         probe=probe,
         listen_fd=listen_fd,
+        # A model takes both cores for seconds to load, just when others take over its work.
+        loads_gently=kind == "worker",
     )
 
 

@@ -15,9 +15,12 @@ import structlog
 
 from infra.config import Config
 from infra.errors import InfraError
+from infra.kafka.departure import leave_for
+from infra.membership import Membership
 from infra.ports import Clock, Entropy
 from infra.supervisor import orphans
 from infra.supervisor.credentials import Credentials, obtain
+from infra.supervisor.death_notice import DeathNotices
 from infra.supervisor.folder import DataFolder
 from infra.supervisor.keeper import Keeper, KeeperState
 from infra.supervisor.nursery import Nursery
@@ -57,6 +60,7 @@ class _Supervisor:
         self._deps, self._folder = deps, folder
         self._nursery = Nursery(folder, deps.clock, self._write_state)
         self._layout: Layout | None = None
+        self._deaths = DeathNotices(folder.path, self._leave)
         self._away: set[str] = set()
         """Processes that died and are not ready again."""
         self._stop = asyncio.Event()
@@ -80,6 +84,7 @@ class _Supervisor:
             return 0
         finally:
             await self._drain()
+            await self._deaths.stop()
             watch.cancel()
             stop.cancel()
             for number in _SIGNALS:
@@ -105,6 +110,7 @@ class _Supervisor:
             clickhouse_password=config.clickhouse_password or credentials.clickhouse_password,
         )
         self._layout = layout = lay_out(config, deps.external, deps.entropy)
+        self._deaths.all_ended()
         self._write_state(None)
         startup = Startup(
             layout=layout,
@@ -160,9 +166,15 @@ class _Supervisor:
             self._deps.say("stopping at once")
             self._nursery.hurry()
 
+    async def _leave(self, dead: Membership) -> bool:
+        assert self._layout is not None, "members have an address"
+        return await leave_for(self._layout.config.kafka, dead)
+
     def _note_change(self, keeper: Keeper) -> None:
-        """Tell who watches the terminal that a process died and when it is back."""
+        """Tell the log, and who watches the terminal, that a process died; and when it is back."""
         name = keeper.spec.name
+        if keeper.pid is None and keeper.state in (KeeperState.RESTARTING, KeeperState.FAILED):
+            self._deaths.process_ended(name)
         if keeper.state is KeeperState.RESTARTING and name not in self._away:
             self._away.add(name)
             self._deps.say(f"{name} ended ({keeper.why}); starting it again")

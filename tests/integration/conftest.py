@@ -1,5 +1,5 @@
 """The platforms that the end-to-end tests share: one with the scripted engine, one with vLLM, and
-one with the scripted engine and two gateways.
+one with the scripted engine, two gateways and two workers.
 
 At most one of them runs at a time, so that they do not take each other's cores.
 """
@@ -17,6 +17,12 @@ SETTINGS = {
     # Slow enough that a client can leave in the middle of a prefill.
     "MILLSTREAM_SCRIPTED_PREFILL_TOKENS_PER_S": "2000",
 }
+PAIR = {
+    "MILLSTREAM_GATEWAYS": "2",
+    "MILLSTREAM_WORKERS": "2",
+    # Shorter than some replies, so that they move when a worker stops.
+    "MILLSTREAM_WORKER_DRAIN_MS": "2000",
+}
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +33,7 @@ def platforms() -> Iterator[dict[str, Platform]]:
             engine: Platform(Path(folder) / engine, engine, dict(SETTINGS))
             for engine in ("scripted", "vllm")
         }
-        made["pair"] = Platform(
-            Path(folder) / "pair", "scripted", SETTINGS | {"MILLSTREAM_GATEWAYS": "2"}
-        )
+        made["pair"] = Platform(Path(folder) / "pair", "scripted", SETTINGS | PAIR)
         try:
             yield made
         finally:
@@ -51,7 +55,7 @@ def vllm_platform(platforms: dict[str, Platform]) -> Platform:
 
 @pytest.fixture
 def pair(platforms: dict[str, Platform]) -> Platform:
-    """Return the running platform with two gateways."""
+    """Return the running platform with two gateways and two workers."""
     return _running(platforms, "pair")
 
 

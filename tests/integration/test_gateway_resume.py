@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import random
 
 import pytest
 
@@ -97,6 +98,44 @@ def test_a_stream_that_is_cut_while_it_runs_is_resumed_gapless(path: str, keyed:
             await asyncio.gather(*(cut_after(count) for count in range(1, 14)))
             assert served.platform.worker.closes == []
             assert len(served.platform.worker.seen) == 13
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_stream_that_is_cut_at_any_byte_is_resumed_gapless(path: str) -> None:
+    """Whatever part of an event had come, the whole events of the client and the rest from the
+    other gateway add up to the whole stream; a client that has none yet begins anew by its key."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+
+    async def scenario() -> None:
+        async with serve(say(TEXT, pause_s=0.02), gateway_count=2) as served:
+            body = body_of(path, stream=True)
+
+            async def cut_after(number: int, size: int) -> None:
+                sent = headers(served, path, idempotency_key=f"k{number}")
+                async with http(served, number % 2) as one, http(served, 1 - number % 2) as other:
+                    raw = b""
+                    async with one.stream("POST", path, json=body, headers=sent) as reply:
+                        async for piece in reply.aiter_raw():
+                            raw += piece
+                            if len(raw) >= size:
+                                break
+                    had = events_of(raw[:size][: raw[:size].rfind(b"\n\n") + 2])
+                    after = {"last-event-id": cursor_of(had[-1])} if had else {}
+                    rest = await other.post(path, json=body, headers=sent | after)
+                    whole = await one.post(path, json=body, headers=sent)
+                    assert had + events_of(rest.content) == events_of(whole.content)
+
+            async with http(served) as client:
+                sent = headers(served, path, idempotency_key="whole")
+                length = len((await client.post(path, json=body, headers=sent)).content)
+            cuts = [1, *(rng.randrange(1, length) for _ in range(15))]
+            await asyncio.gather(*(cut_after(*cut) for cut in enumerate(cuts)))
+            assert served.platform.worker.closes == []
+            assert len(served.platform.worker.seen) == 1 + len(cuts)
 
     asyncio.run(scenario())
 

@@ -100,7 +100,7 @@ def test_audit_names_what_was_changed_by_hand(platform: Platform) -> None:
         client.command(f"ALTER TABLE {EVENTS} DELETE WHERE request_id = '{made_up}'")
         platform.check_audit()
 
-        # Merges in the background collapse a copy too, sooner or later: only unmerged it is counted.
+        # Merges in the background collapse a copy too, sooner or later: it counts unmerged only.
         client.command(f"SYSTEM STOP MERGES {EVENTS}")
         client.command(f"INSERT INTO {EVENTS} SELECT * FROM {EVENTS} WHERE {where} LIMIT 1")
         assert platform.check_audit()["collapsed"] >= 1

@@ -1,6 +1,7 @@
 """The supervisor's hold on real processes, tried on tiny ones."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from infra.supervisor.errand import run_errand
 from infra.supervisor.folder import DataFolder
 from infra.supervisor.keeper import Decide, KeeperState
 from infra.supervisor.nursery import Nursery
+from infra.supervisor.priority import GENTLEST, NORMAL, may_raise_again
 from infra.supervisor.probe import Probe
 from infra.supervisor.restarts import Restarts, after_exit
 from infra.supervisor.sockets import free_port, listen
@@ -99,6 +101,40 @@ def test_a_killed_process_is_started_again(tmp_path: Path) -> None:
         assert (keeper.restarts, keeper.state, keeper.why) == (1, "running", "signal SIGKILL")
 
     in_nursery(tmp_path, scenario)
+
+
+def test_a_restarted_process_loads_gently_until_it_is_ready(tmp_path: Path) -> None:
+    """Its session has little weight while it loads and the usual one once it is ready."""
+    seen: list[tuple[int, int]] = []
+    slow = SERVER.replace("opened =", "time.sleep(1); opened =")
+
+    def shares(pid: int) -> tuple[int, int]:
+        group = Path(f"/proc/{pid}/autogroup")
+        weight = int(group.read_text().split()[-1]) if group.exists() else NORMAL
+        return os.getpriority(os.PRIO_PROCESS, pid), weight
+
+    async def scenario(nursery: Nursery) -> None:
+        nursery.start(dataclasses.replace(spec("worker-0", tmp_path, slow), loads_gently=True))
+        await nursery.ready("worker-0")
+        (keeper,) = nursery.keepers
+        first = keeper.pid
+        assert first is not None
+        seen.append(shares(first))
+        os.kill(first, signal.SIGKILL)
+        while keeper.pid in (None, first):  # noqa: ASYNC110  # as an operator sees it
+            await asyncio.sleep(0.01)
+        assert keeper.pid is not None
+        seen.append(shares(keeper.pid))
+        await nursery.ready("worker-0")
+        # The kernel takes ten changes a second at most.
+        while shares(keeper.pid) != seen[0]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    in_nursery(tmp_path, scenario)
+    (own, weight), (loading, loading_weight) = seen
+    grouped = Path("/proc/self/autogroup").exists()
+    assert loading == (GENTLEST if may_raise_again() else own)
+    assert (weight, loading_weight) == (NORMAL, GENTLEST if grouped else NORMAL)
 
 
 def test_stages_drain_one_after_the_other(tmp_path: Path) -> None:
