@@ -57,7 +57,7 @@ async def count_tokens(request: Request, deps: Deps) -> Response:
     version = _version(request)
     body = await _body(request, deps)
     canonical = await body.through(lambda value: anthropic.parse_count(value, version))
-    tokens = await deps.prompts.tokens(canonical.messages)
+    tokens = await deps.prompts.tokens(canonical)
     return json_answer({"input_tokens": len(tokens)})
 
 
@@ -152,7 +152,7 @@ async def _generate(
     call = call_of(request.scope)
     call.stream = canonical.stream
     identity = identity_of(key, canonical.user)
-    tokens = await deps.prompts.tokens(canonical.messages)
+    tokens = await deps.prompts.tokens(canonical)
     if wish.key is None:
         reply = await deps.submission.submit(
             canonical, tokens, identity, call.request_id, resumable=wish.resumable

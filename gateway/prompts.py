@@ -1,17 +1,18 @@
 """Prompts: chat template and tokenizer, off the event loop where they take long.
 
 Owns the model's tokenizer once it is loaded and the bound that proves a prompt too long unread.
-Called by the handlers of messages, chat completions and count_tokens.
+Called by the handlers that generate or count.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from gateway.drafting import prompt_too_long
 from gateway.errors import Overloaded
-from infra.tokenizer import Tokenizer, UnrenderablePrompt
+from infra.tokenizer import Prompt, Tokenizer, UnrenderablePrompt
 from schemas.assembler import TokenDecoder
-from schemas.dialects.canonical import CanonicalMessage, InvalidRequest
+from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
+from schemas.tool_prompt import texts_of
 
 __all__ = ["Prompts"]
 
@@ -21,7 +22,7 @@ _INLINE_MESSAGES_MAX = 64
 
 
 class Prompts:
-    """Turns messages into prompt tokens, and tokens back into text."""
+    """Turns requests into prompt tokens, and tokens back into text."""
 
     def __init__(self, load: Callable[[], Tokenizer], context_tokens: int) -> None:
         self._load = load
@@ -37,17 +38,16 @@ class Prompts:
         """Load the tokenizer in a thread. Raises StartupError; may be repeated."""
         self._tokenizer = await asyncio.to_thread(self._load)
 
-    async def tokens(self, messages: Sequence[CanonicalMessage]) -> list[int]:
-        """Return the prompt tokens of a conversation.
+    async def tokens(self, canonical: CanonicalRequest) -> list[int]:
+        """Return the prompt tokens of a request: of its conversation and tools, or of its prompt.
 
-        Raises: InvalidRequest where the template refuses it or its length alone proves it too long;
-            Overloaded before the tokenizer is loaded.
+        Raises: InvalidRequest where the template refuses it, its length alone proves it too long,
+            or it holds ids of no token; Overloaded before the tokenizer is loaded.
         """
         tokenizer = self._require()
-        few = len(messages) <= _INLINE_MESSAGES_MAX  # else their texts are not even counted here
-        if few and sum(len(message.text) for message in messages) <= _INLINE_CHARS_MAX:
-            return self._encode(tokenizer, messages)
-        return await asyncio.to_thread(self._encode, tokenizer, messages)
+        if _is_short(canonical):
+            return self._encode(tokenizer, canonical)
+        return await asyncio.to_thread(self._encode, tokenizer, canonical)
 
     def decoder(self) -> TokenDecoder:
         """Return a fresh incremental decoder. Raises Overloaded before the tokenizer is loaded."""
@@ -62,13 +62,46 @@ class Prompts:
             raise Overloaded("Overloaded: the model's tokenizer is loading")
         return self._tokenizer
 
-    def _encode(self, tokenizer: Tokenizer, messages: Sequence[CanonicalMessage]) -> list[int]:
+    def _encode(self, tokenizer: Tokenizer, canonical: CanonicalRequest) -> list[int]:
+        given = canonical.prompt
+        if isinstance(given, tuple):
+            return self._checked(given, tokenizer.vocabulary_size)
+        if given is not None:
+            return self._tokenized(tokenizer, tokenizer.raw(given), "prompt")
+        offered = () if canonical.tool_choice.mode == "none" else canonical.tools
+        thinking = canonical.thinking
         try:
-            prompt = tokenizer.render(messages)
+            prompt = tokenizer.render(
+                canonical.messages,
+                tools=offered,
+                enable_thinking=None if thinking is None else thinking.enabled,
+            )
         except UnrenderablePrompt as error:
             raise InvalidRequest("messages", str(error)) from error
+        return self._tokenized(tokenizer, prompt, "messages")
+
+    def _tokenized(self, tokenizer: Tokenizer, prompt: Prompt, path: str) -> list[int]:
         # Only a proof above the window refuses unread: nothing that fits is ever turned away.
         least_tokens = tokenizer.tokens_at_least(prompt)
         if least_tokens >= self._context_tokens:
             raise prompt_too_long(f"at least {least_tokens}", self._context_tokens)
-        return tokenizer.encode(prompt)
+        tokens = tokenizer.encode(prompt)
+        if not tokens:
+            raise InvalidRequest(path, "must hold at least one token")
+        return tokens
+
+    def _checked(self, token_ids: tuple[int, ...], vocabulary_size: int) -> list[int]:
+        if len(token_ids) >= self._context_tokens:
+            raise prompt_too_long(str(len(token_ids)), self._context_tokens)
+        if max(token_ids) >= vocabulary_size:
+            raise InvalidRequest("prompt", f"token ids must be below {vocabulary_size}")
+        return list(token_ids)
+
+
+def _is_short(canonical: CanonicalRequest) -> bool:
+    """Tell whether making the prompt takes less than a thread hop; tools always take more."""
+    if canonical.tools or len(canonical.messages) > _INLINE_MESSAGES_MAX:
+        return False
+    if canonical.prompt is not None:
+        return len(canonical.prompt) <= _INLINE_CHARS_MAX
+    return sum(map(len, texts_of(canonical.messages, ()))) <= _INLINE_CHARS_MAX

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -28,6 +28,7 @@ _TEMPLATE_FAULTS = (
     ArithmeticError,
     AttributeError,
     LookupError,
+    RecursionError,
     TypeError,
     ValueError,
 )
@@ -57,8 +58,11 @@ class ChatTemplate:
             ).strftime(form)
         try:
             self._template = environment.from_string(source)
+            names = meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise StartupError(f"the model's chat template is malformed: {error}") from error
+        self.knows_tools = "tools" in names
+        """True where it shows tools, calls and results itself."""
 
     @classmethod
     def load(
@@ -76,15 +80,28 @@ class ChatTemplate:
             raise StartupError(f"no chat template in {model_path}: expected chat_template.jinja")
         return cls(source, _special_tokens(settings), clock)
 
-    def render(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool) -> str:
-        """Return the prompt; raises TemplateRefused."""
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool,
+        tools: Sequence[Mapping[str, object]] = (),
+        enable_thinking: bool | None = None,
+    ) -> str:
+        """Return the prompt; raises TemplateRefused.
+
+        Args:
+            enable_thinking: None leaves it to the template.
+        """
+        settings = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         try:
             return self._template.render(
                 self._special_tokens,
                 messages=messages,
-                tools=None,
+                tools=tools or None,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
+                **settings,
             )
         except _TEMPLATE_FAULTS as error:
             raise TemplateRefused(f"the model's chat template refuses this: {error}") from error

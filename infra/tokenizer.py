@@ -24,8 +24,15 @@ from infra.errors import StartupError
 from infra.ports import Clock
 from infra.token_bytes import spelling_reader
 from schemas.assembler import TokenDecoder
-from schemas.dialects.canonical import CanonicalMessage
+from schemas.dialects.canonical import CanonicalMessage, Tool
 from schemas.limits import PROMPT_BYTES_PER_TOKEN_MAX
+from schemas.tool_prompt import (
+    described_turns,
+    native_tools,
+    native_turns,
+    renditions,
+    texts_of,
+)
 
 # Code points that Unicode reserves for use inside a program: no text needs them.
 _NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
@@ -41,6 +48,8 @@ class Prompt:
     """A rendered prompt, cut where a client's text would have formed a control token."""
 
     pieces: tuple[str, ...]
+    is_raw: bool = False
+    """True for text that no template wrote: the tokenizer adds what it begins texts with."""
 
     @property
     def text(self) -> str:
@@ -75,6 +84,7 @@ class Tokenizer:
         self._spelling = re.compile(f"(?={alternatives})" if alternatives else "(?!)")
         longest = max((len(token.encode()) for token in tokenizer.get_vocab()), default=1)
         self._bytes_per_token_max = max(longest, PROMPT_BYTES_PER_TOKEN_MAX)
+        self.vocabulary_size = tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
     def load(cls, model_path: Path, clock: Clock | None = None) -> Self:
@@ -98,28 +108,37 @@ class Tokenizer:
             eos_ids=_eos_ids(model_path, settings, tokenizer),
         )
 
-    def render(self, messages: Sequence[CanonicalMessage]) -> Prompt:
+    def render(
+        self,
+        messages: Sequence[CanonicalMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        enable_thinking: bool | None = None,
+    ) -> Prompt:
         """Apply the chat template; a last turn that is `continued` stays open for the model.
+
+        A template that refuses the conversation is tried with plainer renditions of it.
 
         Raises: UnrenderablePrompt.
         """
-        free = (mark for mark in _NONCHARACTERS if all(mark not in turn.text for turn in messages))
+        texts = list(texts_of(messages, tools))
+        free = (mark for mark in _NONCHARACTERS if all(mark not in text for text in texts))
         cut, end = next(free, None), next(free, None)
         if cut is None or end is None:
             raise UnrenderablePrompt("the messages use every Unicode noncharacter")
-        turns = [{"role": turn.role, "content": self._marked(turn.text, cut)} for turn in messages]
-        continued = bool(messages) and messages[-1].continued
-        if continued:
-            turns[-1]["content"] += end
-        try:
-            text = self._template.render(turns, add_generation_prompt=not continued)
-        except TemplateRefused as error:
-            raise UnrenderablePrompt(str(error)) from error
-        if continued:
-            if end not in text:
-                raise UnrenderablePrompt("the model's chat template cannot continue a last turn")
-            text = text[: text.rindex(end)].replace(end, "")
-        return Prompt(tuple(piece for piece in text.split(cut) if piece))
+        refusal: TemplateRefused | None = None
+        for rendition in renditions(messages, has_tools=bool(tools)):
+            try:
+                text = self._rendered(rendition, tools, enable_thinking, cut, end)
+            except TemplateRefused as error:
+                refusal = refusal or error
+                continue
+            return Prompt(tuple(piece for piece in text.split(cut) if piece))
+        raise UnrenderablePrompt(str(refusal)) from refusal
+
+    def raw(self, text: str) -> Prompt:
+        """Return a prompt that is tokenized as it stands: control tokens may be spelled in it."""
+        return Prompt((text,), is_raw=True)
 
     def tokens_at_least(self, prompt: Prompt) -> int:
         """Return a lower bound of the prompt's tokens from its bytes alone, without tokenizing."""
@@ -129,7 +148,9 @@ class Tokenizer:
         """Return the prompt's token ids. Releases the GIL; call it off the event loop."""
         # Of the library's calls only the batch ones release the GIL. The template itself writes the
         # begin-of-sequence token.
-        encodings = self._tokenizer.encode_batch_fast(prompt.pieces, add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch_fast(
+            prompt.pieces, add_special_tokens=prompt.is_raw
+        )
         return [token_id for encoding in encodings for token_id in encoding.ids]
 
     def decoder(self) -> TokenDecoder:
@@ -145,6 +166,36 @@ class Tokenizer:
         if spelling is None:
             return b""
         return spelling.encode() if spelling in self._added_texts else self._spelled(spelling)
+
+    def _rendered(
+        self,
+        messages: Sequence[CanonicalMessage],
+        tools: Sequence[Tool],
+        enable_thinking: bool | None,
+        cut: str,
+        end: str,
+    ) -> str:
+        """Return the prompt's text with its cuts. Raises TemplateRefused, UnrenderablePrompt."""
+
+        def mark(text: str) -> str:
+            return self._marked(text, cut)
+
+        native = self._template.knows_tools
+        turns = native_turns(messages, mark) if native else described_turns(messages, tools, mark)
+        continued = bool(messages) and messages[-1].continued
+        if continued:
+            turns[-1]["content"] = f"{turns[-1]['content']}{end}"
+        text = self._template.render(
+            turns,
+            add_generation_prompt=not continued,
+            tools=native_tools(tools, mark) if native else (),
+            enable_thinking=enable_thinking,
+        )
+        if not continued:
+            return text
+        if end not in text:
+            raise UnrenderablePrompt("the model's chat template cannot continue a last turn")
+        return text[: text.rindex(end)].replace(end, "")
 
     def _marked(self, text: str, mark: str) -> str:
         """Put a mark inside every spelling of a control token, so that none is whole."""

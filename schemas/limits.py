@@ -13,6 +13,14 @@ HTTP_JSON_DEPTH_MAX = 64
 HTTP_MESSAGES_MAX = 100_000
 HTTP_STOP_SEQUENCES_MAX = 16
 HTTP_STOP_SEQUENCE_CHARS_MAX = 1_024
+HTTP_STOP_TOKENS_MAX = 128
+HTTP_BAD_WORDS_MAX = 128
+HTTP_LOGIT_BIASES_MAX = 1_024
+HTTP_TOOLS_MAX = 512
+HTTP_OUTPUT_CHOICES_MAX = 1_024
+CHOICES_MAX = 16
+LOGPROBS_MAX = 20
+COMPLETION_LOGPROBS_MAX = 5
 GATEWAY_INFLIGHT_MAX = 2_048
 KEEPALIVE_MS = 10_000
 SLOW_CLIENT_MS = 30_000
@@ -152,6 +160,8 @@ assert REPLIES_RETENTION_MS >= IDEMPOTENCY_RETENTION_MS
 # A claim that took its time leaves the worker time to admit its request, and a lost event is sent
 # again before that is over.
 assert CLAIM_WITHIN_MS < ADMIT_WITHIN_MS and RESEND_AFTER_MS < ADMIT_WITHIN_MS
+# All choices of one request run beside each other, with room for other requests.
+assert CHOICES_MAX * 4 <= WORKER_INFLIGHT_MAX
 # A worker can hold a whole lane's span in flight, and the tail remembers far more than is in
 # flight.
 assert WORKER_INFLIGHT_MAX <= LANE_UNFINISHED_SPAN_MAX

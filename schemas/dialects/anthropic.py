@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.dialects import fields
+from schemas.dialects.anthropic_blocks import BlockReader, Verify
+from schemas.dialects.anthropic_caching import CacheBreakpoints
+from schemas.dialects.anthropic_thinking import check_thinking, read_output, read_thinking
+from schemas.dialects.anthropic_tools import read_tool_choice, read_tools
 from schemas.dialects.anthropic_turns import read_turns
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.dialects.sampling import draws
@@ -22,15 +26,11 @@ _BUILT = frozenset(
         *("model", "max_tokens", "messages", "system", "stop_sequences", "stream"),
         *_SAMPLING_FIELDS,
         *("metadata", "service_tier", "cache_control"),
+        *("tools", "tool_choice", "thinking", "output_config", "output_format"),
         *("seed", "ignore_eos", "min_tokens"),  # extensions
     }
 )
 _UNBUILT: Final[Mapping[str, fields.Neutral]] = {
-    "tools": fields.empty,
-    "tool_choice": fields.typed("none", "auto"),
-    "thinking": fields.typed("disabled"),
-    "output_config": fields.empty,
-    "output_format": fields.never,
     "speed": fields.one_of("standard"),
     "inference_geo": fields.never,
     "container": fields.never,
@@ -63,6 +63,10 @@ _ERROR_TYPES: Final = {
 }
 
 
+def _foreign(_thinking: str, _signature: str) -> bool:
+    return False
+
+
 def check_version(header: str | None) -> str:
     """Return the `anthropic-version` asked for; raises InvalidRequest if missing or unknown."""
     if header is None:
@@ -74,8 +78,11 @@ def check_version(header: str | None) -> str:
     return header
 
 
-def parse(body: object, version: str) -> CanonicalRequest:
+def parse(body: object, version: str, verify: Verify = _foreign) -> CanonicalRequest:
     """Read a body of POST /v1/messages.
+
+    Args:
+        verify: tells whether a thinking block's signature is ours; thinking of others is dropped.
 
     Raises: InvalidRequest, naming the field; `thread` gets the answer that makes clients fall back
     to whole histories.
@@ -88,14 +95,14 @@ def parse(body: object, version: str) -> CanonicalRequest:
             code="thread_unsupported_request",
             details={"unsupported": []},
         )
-    return _read(request, version, _max_tokens(request))
+    return _read(request, version, _max_tokens(request), verify)
 
 
-def parse_count(body: object, version: str) -> CanonicalRequest:
+def parse_count(body: object, version: str, verify: Verify = _foreign) -> CanonicalRequest:
     """Read a body of POST /v1/messages/count_tokens: max_tokens is optional, `thread` passes."""
     request = fields.as_object(body, "")
     given = request.get("max_tokens")
-    return _read(request, version, None if given is None else _max_tokens(request))
+    return _read(request, version, None if given is None else _max_tokens(request), verify)
 
 
 def error_body(
@@ -127,7 +134,9 @@ def invalid_body(error: InvalidRequest, request_id: str) -> dict[str, object]:
     )
 
 
-def _read(request: dict[str, object], version: str, max_tokens: int | None) -> CanonicalRequest:
+def _read(
+    request: dict[str, object], version: str, max_tokens: int | None, verify: Verify
+) -> CanonicalRequest:
     fields.refuse_extra(request, _KNOWN, "")
     if version == _STRICT_VERSION:
         fields.refuse_extra(request, _KNOWN.difference(_SAMPLING_FIELDS), "")
@@ -140,11 +149,21 @@ def _read(request: dict[str, object], version: str, max_tokens: int | None) -> C
     )
     if request.get("service_tier") is not None:
         fields.as_choice(request["service_tier"], "service_tier", ("auto", "standard_only"))
+    breakpoints = CacheBreakpoints()
+    tools = read_tools(request.get("tools"), breakpoints)
+    choice = read_tool_choice(request.get("tool_choice"), tools)
+    thinking = read_thinking(request.get("thinking"), max_tokens)
+    strict = version == _STRICT_VERSION
+    messages = read_turns(
+        request, BlockReader(strict=strict, verify=verify, breakpoints=breakpoints)
+    )
+    breakpoints.whole(request.get("cache_control"))
+    check_thinking(thinking, choice, messages)
     return CanonicalRequest(
         dialect=Dialect.ANTHROPIC,
         dialect_version=version,
         model=model,
-        messages=read_turns(request),
+        messages=messages,
         max_tokens=max_tokens,
         stream=fields.optional_flag(request, "stream"),
         stop=_stop_sequences(request),
@@ -154,6 +173,10 @@ def _read(request: dict[str, object], version: str, max_tokens: int | None) -> C
         seed=fields.optional_integer(request, "seed", fields.INT64_MIN, fields.INT64_MAX),
         min_tokens=fields.minimum_tokens(request, max_tokens),
         ignore_eos=fields.optional_flag(request, "ignore_eos"),
+        tools=tools,
+        tool_choice=choice,
+        output=read_output(request),
+        thinking=thinking,
         user=_user(request),
     )
 

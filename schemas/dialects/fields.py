@@ -102,11 +102,17 @@ def as_messages(value: object) -> list[object]:
     entries = as_list(value, "messages")
     if not entries:
         raise InvalidRequest("messages", "at least one message is required")
-    contents = (entry.get("content") for entry in entries if isinstance(entry, dict))
-    parts = sum(len(content) for content in contents if isinstance(content, list))
-    if parts > HTTP_MESSAGES_MAX:
+    contents = _lists_of(entries)
+    if sum(map(len, contents)) > HTTP_MESSAGES_MAX or (
+        sum(len(inner) for content in contents for inner in _lists_of(content)) > HTTP_MESSAGES_MAX
+    ):
         raise InvalidRequest("messages", f"at most {HTTP_MESSAGES_MAX} content blocks are allowed")
     return entries
+
+
+def _lists_of(entries: list[object]) -> list[list[object]]:
+    contents = (entry.get("content") for entry in entries if isinstance(entry, dict))
+    return [content for content in contents if isinstance(content, list)]
 
 
 def required(body: Mapping[str, object], key: str, path: str = "") -> object:
