@@ -29,8 +29,9 @@ class WorkerBounds:
 
     @property
     def commands(self) -> int:
-        """Commands that wait for the engine: each in flight may be started, aborted and started."""
-        return max(limits.ENGINE_COMMANDS_MAX, 4 * self.inflight)
+        """Commands that wait for the engine: each in flight may be started, aborted and started,
+        with all its choices."""
+        return max(limits.ENGINE_COMMANDS_MAX, 4 * self.inflight * limits.REPLY_CHOICES_MAX)
 
 
 assert WorkerBounds().lane_span == limits.LANE_UNFINISHED_SPAN_MAX

@@ -3,11 +3,11 @@
 Source: design rules 6.2, 6.3, 6.6. No I/O: `engine_workers.worker` carries the decisions out.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from engine_workers.engine.port import StepOutput
+from engine_workers.engine.port import EngineRequest, StepOutput
+from schemas import limits
 from schemas.fold import ReplyFold
 from schemas.replies import (
     ChoiceTokens,
@@ -16,7 +16,9 @@ from schemas.replies import (
     StageTimes,
     Stop,
     Terminal,
+    TokenLogprob,
 )
+from schemas.reply_size import fits_an_event
 from schemas.requests import RequestAccepted
 
 
@@ -44,48 +46,76 @@ class Action(Enum):
     START = auto()
     CLOSE_LATE = auto()
     CLOSE_DEADLINE = auto()
+    CLOSE_UNSERVABLE = auto()
 
 
-CLOSE_REASONS = {
-    Action.CLOSE_LATE: CloseReason.LATE,
-    Action.CLOSE_DEADLINE: CloseReason.DEADLINE,
+CLOSES = {
+    Action.CLOSE_LATE: (CloseReason.LATE, None),
+    Action.CLOSE_DEADLINE: (CloseReason.DEADLINE, None),
+    Action.CLOSE_UNSERVABLE: (
+        CloseReason.FAILED,
+        "n, max_tokens, logprobs: the reply could become larger than an event",
+    ),
 }
+"""Reason and message of each."""
 
 
 @dataclass(slots=True)
-class Attempt:
-    """One start of this job in this process: what the engine made and what was published."""
+class ChoiceRun:
+    """One choice of an attempt: a run of the engine, what it made and what was published."""
 
-    attempt_id: str
+    choice: int
     run_id: str
     """The engine's run; a second one where tokens were accepted while the start was on its way."""
-    started_ms: int
     tokens: list[int]
-    """All ids of the reply: those accepted before this attempt, then those the engine made."""
+    """All ids of the choice: those accepted before this attempt, then those the engine made."""
+    logprobs: list[TokenLogprob] | None
+    """By token; None where the request did not ask."""
     published: int
-    """How many of them are accepted or were handed to the log."""
-    cached_tokens: int = 0
-    first_token_ms: int | None = None
-    stop: Stop | None = None
-
-    def rerun(self, run_id: str, accepted: Sequence[int]) -> None:
-        """Begin again after `accepted`: another attempt's tokens counted before this start did."""
-        self.run_id = run_id
-        self.tokens, self.published, self.stop = list(accepted), len(accepted), None
-
-    def take(self, output: StepOutput, now_ms: int) -> None:
-        """Note new tokens of the engine; publishing them is `next_delta`'s business."""
-        if self.first_token_ms is None:
-            self.first_token_ms = now_ms
-            self.cached_tokens = output.cached_tokens
-        self.tokens.extend(output.token_ids)
-        if output.stop is not None:
-            self.stop = output.stop
+    """How many of the tokens are accepted or were handed to the log."""
+    stop: Stop | None
+    """Why the choice ended: in the engine, or by the log before this attempt."""
+    ended: bool
+    """True where the log has the stop already, or was handed it: nothing more is published."""
 
     @property
     def has_news(self) -> bool:
         """Tell whether anything is unpublished."""
-        return len(self.tokens) > self.published or self.stop is not None
+        return len(self.tokens) > self.published or (self.stop is not None and not self.ended)
+
+    def take(self, output: StepOutput) -> None:
+        """Note new tokens of the engine; publishing them is `next_deltas`' business."""
+        self.tokens.extend(output.token_ids)
+        if self.logprobs is not None:
+            self.logprobs.extend(output.logprobs or ())
+        if output.stop is not None:
+            self.stop = output.stop
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One start of this job in this process, with a run for each choice."""
+
+    attempt_id: str
+    started_ms: int
+    runs: list[ChoiceRun]
+    """By choice."""
+    cached_tokens: int = 0
+    first_token_ms: int | None = None
+
+    def take(self, output: StepOutput, now_ms: int) -> None:
+        """Note an output of one of the runs."""
+        if self.first_token_ms is None:
+            self.first_token_ms = now_ms
+            self.cached_tokens = output.cached_tokens
+        for run in self.runs:
+            if run.run_id == output.run_id:
+                run.take(output)
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether every choice has ended, as far as was published."""
+        return all(run.ended for run in self.runs)
 
 
 @dataclass(slots=True)
@@ -108,38 +138,93 @@ class Job:
     """While doubted: number of the newest commit sent before the doubt; only the success of a
     later one proves that the lane is still ours. None where the doubt needs no proof."""
 
-    def next_delta(self, now_ms: int) -> Delta:
-        """Return all unpublished tokens as one delta, with the terminal where the run ended."""
+    def next_deltas(self, now_ms: int) -> list[Delta]:
+        """Return all unpublished tokens, a delta for each choice with news.
+
+        The delta that ends the last open choice is the terminal.
+        """
         attempt = self.attempt
-        assert attempt is not None and attempt.has_news, "nothing to publish"
-        first_index = attempt.published
-        token_ids = tuple(attempt.tokens[first_index:])
-        attempt.published = len(attempt.tokens)
-        stop, attempt.stop = attempt.stop, None
+        assert attempt is not None, "nothing to publish"
+        return [self._next_delta(attempt, run, now_ms) for run in attempt.runs if run.has_news]
+
+    def _next_delta(self, attempt: Attempt, run: ChoiceRun, now_ms: int) -> Delta:
+        first_index, run.published = run.published, len(run.tokens)
+        run.ended = run.stop is not None
+        logprobs = None if run.logprobs is None else tuple(run.logprobs[first_index:])
         return Delta(
             request_id=self.request.request_id,
             attempt=attempt.attempt_id,
             segment=0,
-            choice=0,
+            choice=run.choice,
             first_index=first_index,
-            token_ids=token_ids,
+            token_ids=tuple(run.tokens[first_index:]),
             # Counted by the engine, but not shown or billed before prompt caching is a feature.
             cached_tokens=0 if first_index == 0 else None,
-            stop=stop,
-            terminal=self._terminal(attempt, stop, now_ms) if stop else None,
+            stop=run.stop,
+            terminal=self._terminal(attempt, now_ms) if attempt.ended else None,
+            logprobs=logprobs or None,
         )
 
-    def _terminal(self, attempt: Attempt, stop: Stop, now_ms: int) -> Terminal:
+    def _terminal(self, attempt: Attempt, now_ms: int) -> Terminal:
         return Terminal(
-            stops=(stop,),
+            stops=tuple(run.stop for run in attempt.runs if run.stop is not None),
             stages=StageTimes(
                 taken_ms=self.taken_ms,
                 started_ms=attempt.started_ms,
                 first_token_ms=attempt.first_token_ms or now_ms,
                 finished_ms=now_ms,
             ),
-            tokens=(ChoiceTokens(segment=0, choice=0, token_ids=tuple(attempt.tokens)),),
+            tokens=tuple(
+                ChoiceTokens(
+                    segment=0,
+                    choice=run.choice,
+                    token_ids=tuple(run.tokens),
+                    logprobs=None if run.logprobs is None else tuple(run.logprobs),
+                )
+                for run in attempt.runs
+            ),
         )
+
+
+def begin(request: RequestAccepted, attempt_id: str, fold: ReplyFold, now_ms: int) -> Attempt:
+    """Return an attempt that continues after what the fold has accepted of each choice."""
+    return Attempt(
+        attempt_id=attempt_id,
+        started_ms=now_ms,
+        runs=[
+            begun_run(request, choice, f"{attempt_id}/{choice}" if choice else attempt_id, fold)
+            for choice in range(request.header.choices)
+        ],
+    )
+
+
+def begun_run(request: RequestAccepted, choice: int, run_id: str, fold: ReplyFold) -> ChoiceRun:
+    """Return a choice's run that continues after what the fold has accepted of it."""
+    stop = fold.stops.get(choice)
+    tokens = list(fold.accepted.get((0, choice), ()))
+    logprobs = list(fold.logprobs.get((0, choice), ()))
+    asked = request.sampling.logprobs is not None
+    return ChoiceRun(
+        choice=choice,
+        run_id=run_id,
+        tokens=tokens,
+        logprobs=logprobs if asked and len(logprobs) == len(tokens) else None,
+        published=len(tokens),
+        stop=stop,
+        ended=stop is not None,
+    )
+
+
+def engine_request(request: RequestAccepted, run: ChoiceRun) -> EngineRequest:
+    """Return what the engine is asked for one choice."""
+    return EngineRequest(
+        run_id=run.run_id,
+        prompt_token_ids=request.prompt_token_ids,
+        sampling=request.sampling,
+        seed=request.seed + run.choice,
+        priority=request.priority,
+        grammar=request.grammar,
+    )
 
 
 def decide(job: Job, fold: ReplyFold, now_ms: int) -> Action:
@@ -153,4 +238,15 @@ def decide(job: Job, fold: ReplyFold, now_ms: int) -> Action:
         return Action.CLOSE_LATE
     if now_ms > job.request.deadline_ms:
         return Action.CLOSE_DEADLINE
+    if not _fits(job.request):
+        return Action.CLOSE_UNSERVABLE
     return Action.START
+
+
+def _fits(request: RequestAccepted) -> bool:
+    """Tell whether the reply fits an event; gateways have checked it, older writers may not."""
+    return request.header.choices <= limits.REPLY_CHOICES_MAX and fits_an_event(
+        choices=request.header.choices,
+        max_tokens=request.sampling.max_tokens,
+        logprobs=request.sampling.logprobs,
+    )

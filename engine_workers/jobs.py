@@ -9,8 +9,18 @@ from typing import Protocol
 
 import structlog
 
-from engine_workers.engine.port import EngineRequest, StepOutput
-from engine_workers.job import CLOSE_REASONS, Action, Attempt, Job, Phase, decide
+from engine_workers.engine.port import StepOutput
+from engine_workers.job import (
+    CLOSES,
+    Action,
+    ChoiceRun,
+    Job,
+    Phase,
+    begin,
+    begun_run,
+    decide,
+    engine_request,
+)
 from engine_workers.outbox import Fact, Outbox
 from engine_workers.pump import Abort, Command, Rejection
 from engine_workers.pump import Start as StartRun
@@ -20,7 +30,8 @@ from infra.errors import LogError
 from infra.fleet import FleetView
 from infra.metrics import Metrics
 from infra.ports import Clock, Entropy
-from schemas.replies import Closed, CloseReason, Delta, Start
+from schemas.fold import ReplyFold
+from schemas.replies import Closed, CloseReason, Start
 from schemas.requests import RequestAccepted
 from schemas.usage import UsageRecorded
 
@@ -227,21 +238,15 @@ class Jobs:
             assert usage is not None, "an ended fold has its usage"
             self._meter(job, usage)
         elif action is Action.START:
-            self._start(job, _accepted(reply))
+            self._start(job, reply.fold)
         else:
-            self._close(job, CLOSE_REASONS[action], None)
+            self._close(job, *CLOSES[action])
 
-    def _start(self, job: Job, accepted: Sequence[int]) -> None:
+    def _start(self, job: Job, fold: ReplyFold) -> None:
         """Open an attempt; the engine prefills while the start is on its way."""
         request = job.request
         attempt_id = self._entropy.uuid()
-        job.attempt = Attempt(
-            attempt_id=attempt_id,
-            run_id=attempt_id,
-            started_ms=self._clock.now_ms(),
-            tokens=list(accepted),
-            published=len(accepted),
-        )
+        job.attempt = begin(request, attempt_id, fold, self._clock.now_ms())
         job.phase = Phase.STARTING
         self._metrics.count("attempts_started")
         self._outbox.put(
@@ -256,25 +261,16 @@ class Jobs:
                 traceparent=request.traceparent,
             ),
         )
-        self._run(job, job.attempt)
+        for run in job.attempt.runs:
+            self._run(job, run)
 
-    def _run(self, job: Job, attempt: Attempt) -> None:
-        """Let the engine continue after the attempt's tokens."""
-        request = job.request
-        self._by_run[attempt.run_id] = job
-        self._submit(
-            StartRun(
-                EngineRequest(
-                    run_id=attempt.run_id,
-                    prompt_token_ids=request.prompt_token_ids,
-                    sampling=request.sampling,
-                    seed=request.seed,
-                    priority=request.priority,
-                    grammar=request.grammar,
-                ),
-                emitted=tuple(attempt.tokens),
-            )
-        )
+    def _run(self, job: Job, run: ChoiceRun) -> None:
+        """Let the engine continue after the tokens of a choice that has not ended."""
+        if run.ended:
+            return
+        self._by_run[run.run_id] = job
+        request = engine_request(job.request, run)
+        self._submit(StartRun(request, emitted=tuple(run.tokens)))
 
     def _opened(self, job: Job, reply: TailedReply) -> None:
         """The own start is read back: from here on tokens may be published.
@@ -286,18 +282,18 @@ class Jobs:
         if job.phase is not Phase.STARTING or attempt is None:
             return  # a second landing of the same start
         job.phase = Phase.RUNNING
-        accepted = _accepted(reply)
-        if len(accepted) != attempt.published:
-            self._end_run(attempt)
-            attempt.rerun(f"{attempt.attempt_id}/{len(accepted)}", accepted)
-            self._run(job, attempt)
-        elif attempt.has_news:
-            self._publish(job, self._clock.now_ms())
+        for index, run in enumerate(attempt.runs):
+            again = begun_run(job.request, run.choice, f"{run.run_id}/again", reply.fold)
+            if (again.published, again.ended) != (run.published, run.ended):
+                self._end_run(run)
+                attempt.runs[index] = again
+                self._run(job, again)
+        self._publish(job, self._clock.now_ms())
 
     def _publish(self, job: Job, now_ms: int) -> None:
-        delta: Delta = job.next_delta(now_ms)
-        self._metrics.count("tokens_generated", len(delta.token_ids))
-        self._outbox.put(job.request.locator.partition, delta)
+        for delta in job.next_deltas(now_ms):
+            self._metrics.count("tokens_generated", len(delta.token_ids))
+            self._outbox.put(job.request.locator.partition, delta)
 
     def _doubt(self, job: Job, reason: str, *, needs_proof: bool) -> None:
         self._metrics.count("attempts_doubted", reason=reason)
@@ -334,17 +330,13 @@ class Jobs:
         self._usage.put(usage)
 
     def _abort(self, job: Job) -> None:
-        """Stop the engine's run of this job, if there is one."""
+        """Stop the engine's runs of this job, if there are any."""
         if job.attempt is None:
             return
-        self._end_run(job.attempt)
+        for run in job.attempt.runs:
+            self._end_run(run)
         job.attempt = None
 
-    def _end_run(self, attempt: Attempt) -> None:
-        del self._by_run[attempt.run_id]
-        self._submit(Abort(attempt.run_id))
-
-
-def _accepted(reply: TailedReply) -> Sequence[int]:
-    """Return the accepted tokens of a reply's one segment and choice."""
-    return reply.fold.accepted.get((0, 0), ())
+    def _end_run(self, run: ChoiceRun) -> None:
+        if self._by_run.pop(run.run_id, None) is not None:
+            self._submit(Abort(run.run_id))

@@ -6,12 +6,13 @@ business (design rule 6.3).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from infra.errors import LogError
 from infra.ports import Appended, LogWriter
+from schemas import limits
 from schemas.codec import encode
 from schemas.replies import (
     BOUNDARY_HEADER,
@@ -22,6 +23,7 @@ from schemas.replies import (
     entry_of,
     is_boundary,
 )
+from schemas.reply_size import size_of
 from schemas.topics import REPLIES
 
 Fact = Start | Delta | Closed
@@ -36,8 +38,9 @@ class Outbox:
         self._writer = writer
         self._on_failed = on_failed
         self._waiting: list[tuple[int, Fact]] = []
-        self._last_delta: dict[str, int] = {}
-        """By request id, where in `_waiting` its newest fact stands, if that is a delta."""
+        self._last_deltas: dict[str, dict[int, int]] = {}
+        """By request id and choice, where in `_waiting` its newest delta stands; none from before
+        the request's newest start or close."""
         self._on_sent: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
         self.records = 0
@@ -49,18 +52,21 @@ class Outbox:
         A delta that goes on where a waiting one of its reply ends is joined to it: steps that pile
         up cost one entry, not one each.
         """
-        before = self._last_delta.pop(fact.request_id, None)
-        if isinstance(fact, Delta):
-            joined = _joined(self._waiting[before][1], fact) if before is not None else None
-            if before is not None and joined is not None:
-                self._waiting[before] = (partition, joined)
-                self._last_delta[fact.request_id] = before
-            else:
-                self._last_delta[fact.request_id] = len(self._waiting)
-                self._waiting.append((partition, fact))
-        else:
-            self._waiting.append((partition, fact))
         self._wake.set()
+        if not isinstance(fact, Delta):
+            self._last_deltas.pop(fact.request_id, None)
+            self._waiting.append((partition, fact))
+            return
+        places = self._last_deltas.setdefault(fact.request_id, {})
+        place = places.get(fact.choice)
+        # A terminal stands behind the last deltas of all other choices.
+        if place is not None and (fact.terminal is None or place == max(places.values())):
+            joined = _joined(self._waiting[place][1], fact)
+            if joined is not None:
+                self._waiting[place] = (partition, joined)
+                return
+        places[fact.choice] = len(self._waiting)
+        self._waiting.append((partition, fact))
 
     def when_sent(self, call: Callable[[], None]) -> None:
         """Call back once all that was put so far has been handed to the writer."""
@@ -77,13 +83,14 @@ class Outbox:
         await self._wake.wait()
         self._wake.clear()
         waiting, self._waiting = self._waiting, []
-        self._last_delta.clear()
+        self._last_deltas.clear()
         on_sent, self._on_sent = self._on_sent, []
         by_partition: dict[int, list[Fact]] = {}
         for partition, fact in waiting:
             by_partition.setdefault(partition, []).append(fact)
         for partition, facts in by_partition.items():
-            await self._send(partition, tuple(facts))
+            for record in _records(facts):
+                await self._send(partition, record)
         for call in on_sent:
             call()
 
@@ -116,11 +123,26 @@ def _joined(before: Fact, delta: Delta) -> Delta | None:
         return None
     if before.first_index + len(before.token_ids) != delta.first_index:
         return None
-    if before.stop or before.terminal or before.logprobs or before.ends_segment or delta.logprobs:
+    if before.stop or before.terminal or before.ends_segment:
         return None
     return replace(
         delta,
         first_index=before.first_index,
         token_ids=before.token_ids + delta.token_ids,
         cached_tokens=before.cached_tokens,
+        logprobs=(before.logprobs or ()) + (delta.logprobs or ()) or None,
     )
+
+
+def _records(facts: Sequence[Fact]) -> Iterator[tuple[Fact, ...]]:
+    """Cut a turn's facts of one partition into records that fit an event: nearly always one."""
+    record: list[Fact] = []
+    held = 0
+    for fact in facts:
+        size = size_of(fact) if isinstance(fact, Delta) else 0
+        if record and held + size > limits.EVENT_BYTES_MAX:
+            yield tuple(record)
+            record, held = [], 0
+        record.append(fact)
+        held += size
+    yield tuple(record)

@@ -9,7 +9,7 @@ verdict).
 
 from dataclasses import dataclass, field
 
-from schemas.replies import Closed, CloseReason, Delta, Start, Terminal
+from schemas.replies import Closed, CloseReason, Delta, Start, Stop, Terminal, TokenLogprob
 from schemas.requests import Identity, Placement, ReplyHeader
 
 
@@ -39,10 +39,13 @@ def ended_fold(terminal: Terminal, append_time_ms: int, cached_tokens: int | Non
 
     Its origin, attempts and times of tokens stay unknown: usage is never made from it.
     """
-    accepted = {(part.segment, part.choice): list(part.token_ids) for part in terminal.tokens}
+    places = [((part.segment, part.choice), part) for part in terminal.tokens]
+    accepted = {place: list(part.token_ids) for place, part in places}
     return ReplyFold(
         starts=1,
         accepted=accepted,
+        logprobs={place: list(part.logprobs) for place, part in places if part.logprobs},
+        stops=dict(enumerate(terminal.stops)),
         accepted_count=sum(map(len, accepted.values())),
         cached_tokens=cached_tokens,
         end=End(terminal=terminal, close_reason=None, append_time_ms=append_time_ms),
@@ -59,6 +62,10 @@ class ReplyFold:
     accepted: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """Accepted token ids by (segment, choice)."""
     accepted_count: int = 0
+    logprobs: dict[tuple[int, int], list[TokenLogprob]] = field(default_factory=dict)
+    """By (segment, choice) and token, where the request asked for them."""
+    stops: dict[int, Stop] = field(default_factory=dict)
+    """By choice, why it ended. Those of all choices stand here only once the reply has ended."""
     cached_tokens: int | None = None
     first_token_at_ms: int | None = None
     end: End | None = None
@@ -67,8 +74,9 @@ class ReplyFold:
         """Take the next fact of this reply in log order; return whether it counted.
 
         A start counts until the end and makes its attempt current. A delta counts if its attempt
-        is current and its first index is the next one; a terminal also only if the ids it carries
-        are the accepted ones plus its own. The first close counts. After the end nothing does.
+        is current, its choice has not ended and its first index is the next one; the last open
+        choice's end only as a terminal, and a terminal only as that end, with everybody's stops and
+        with the accepted ids plus its own. The first close counts. After the end nothing does.
         """
         if self.end is not None:
             return False
@@ -100,7 +108,10 @@ class ReplyFold:
         tokens = self.accepted.get(place)
         if delta.first_index != (len(tokens) if tokens else 0):
             return False
-        if delta.terminal is not None and not self._completes(delta, delta.terminal):
+        if self.stops and delta.choice in self.stops:
+            return False
+        ends = delta.stop is not None or delta.terminal is not None
+        if ends and not self._ends_rightly(delta):
             return False
         if tokens is None:
             tokens = self.accepted[place] = []
@@ -110,11 +121,31 @@ class ReplyFold:
             if self.first_token_at_ms is None:
                 self.first_token_at_ms = append_time_ms
                 self.cached_tokens = delta.cached_tokens
+            if delta.logprobs is not None:
+                self.logprobs.setdefault(place, []).extend(delta.logprobs)
+        if delta.stop is not None:
+            self.stops[delta.choice] = delta.stop
         if delta.terminal is not None:
             self.end = End(
                 terminal=delta.terminal, close_reason=None, append_time_ms=append_time_ms
             )
         return True
+
+    def _ends_rightly(self, delta: Delta) -> bool:
+        """Tell whether a choice's last delta is a terminal exactly where no other is open."""
+        if delta.stop is None:
+            return False
+        assert self.origin is not None, "an attempt is current, so its start stood before"
+        choices = self.origin.header.choices
+        stops = {**self.stops, delta.choice: delta.stop}
+        open_count = choices - len(stops)
+        if delta.choice >= choices:
+            return False
+        if delta.terminal is None:
+            return open_count > 0
+        if open_count or delta.terminal.stops != tuple(stops[choice] for choice in sorted(stops)):
+            return False
+        return self._completes(delta, delta.terminal)
 
     def _completes(self, delta: Delta, terminal: Terminal) -> bool:
         """Tell whether the terminal's ids are the accepted ones plus the delta's own."""

@@ -39,6 +39,7 @@ TOOL_ARGUMENTS_NUMBER_CHARS_MAX = 1_024
 
 # --- log
 EVENT_BYTES_MAX = 8 * MIB
+REPLY_BYTES_MAX = 4 * MIB
 KAFKA_MESSAGE_BYTES_MAX = 16 * MIB
 SEND_TIMEOUT_MS = 10_000
 FETCH_WAIT_MS = 500
@@ -61,6 +62,9 @@ LANE_UNFINISHED_SPAN_MAX = 1_024
 ENGINE_STEP_CREDITS = 8
 ENGINE_COMMANDS_MAX = 4_096
 ENGINE_STALL_MS = 30_000
+ENGINE_GRAMMARS_MAX = 64
+REPLY_CHOICES_MAX = 16
+TOP_LOGPROBS_MAX = 20
 TAIL_ENDED_IDS_MAX = 20_000
 COMMIT_EVERY_MS = 250
 LANES_FETCH_WAIT_MS = 100
@@ -137,6 +141,8 @@ assert TOOL_ARGUMENTS_DEPTH_MAX + 16 <= HTTP_JSON_DEPTH_MAX
 assert PROMPT_TOKENS_MAX * 4 < EVENT_BYTES_MAX
 # A terminal repeats all ids of a reply, beside the step's other deltas.
 assert REPLY_TOKENS_MAX * 4 * ENGINE_STEP_CREDITS < EVENT_BYTES_MAX
+# The delta that carries a terminal may hold all of the reply beside it.
+assert 2 * REPLY_BYTES_MAX <= EVENT_BYTES_MAX
 # The broker must take whatever we let ourselves encode, with room for headers and batch framing.
 assert EVENT_BYTES_MAX < KAFKA_MESSAGE_BYTES_MAX
 # A keep-alive must come before a client's shortest usual read time-out (30 s) and before we call

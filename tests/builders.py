@@ -34,6 +34,8 @@ def header(
     prompt_tokens: int = 3,
     max_tokens: int = 16,
     clipped: bool = False,
+    choices: int = 1,
+    logprobs: int | None = None,
 ) -> ReplyHeader:
     """Return a reply header."""
     return ReplyHeader(
@@ -47,6 +49,8 @@ def header(
         max_tokens=max_tokens,
         clipped=clipped,
         created_ms=1_700_000_000_000,
+        choices=choices,
+        logprobs=logprobs,
     )
 
 
@@ -60,13 +64,13 @@ def placement(pool: str = "pool") -> Placement:
     return Placement(alias="model", model="model", model_version="v1", pool=pool)
 
 
-def start(attempt: str = "a", request_id: str = REQUEST_ID) -> Start:
+def start(attempt: str = "a", request_id: str = REQUEST_ID, *, choices: int = 1) -> Start:
     """Return a start of `attempt`."""
     return Start(
         request_id=request_id,
         attempt=attempt,
         worker="worker-0/1",
-        header=header(),
+        header=header(choices=choices),
         identity=identity(),
         placement=placement(),
     )
@@ -127,6 +131,9 @@ def request(
     max_tokens: int = 16,
     prompt: tuple[int, ...] = (1, 2, 3),
     org: str = "org",
+    choices: int = 1,
+    logprobs: int | None = None,
+    grammar: str | None = None,
 ) -> RequestAccepted:
     """Return a request."""
     return RequestAccepted(
@@ -138,8 +145,13 @@ def request(
         gateway="gateway-0/1",
         seed=1,
         prompt_token_ids=prompt,
-        sampling=Sampling(max_tokens=max_tokens, ignore_eos=True),
-        header=header(prompt_tokens=len(prompt), max_tokens=max_tokens),
+        sampling=Sampling(
+            max_tokens=max_tokens, ignore_eos=grammar is None, choices=choices, logprobs=logprobs
+        ),
+        header=header(
+            prompt_tokens=len(prompt), max_tokens=max_tokens, choices=choices, logprobs=logprobs
+        ),
         identity=identity(org),
         placement=placement(),
+        grammar=grammar,
     )

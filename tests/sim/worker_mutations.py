@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from engine_workers.engine.continuation import MatchStop
-from engine_workers.job import Action, Attempt, Job, Phase, decide
+from engine_workers.job import Action, ChoiceRun, Job, Phase, decide
 from engine_workers.jobs import Jobs
 from engine_workers.outbox import Fact, Outbox
 from engine_workers.pump import Start as StartRun
@@ -36,7 +36,8 @@ def start_publishing_at_once(self: Jobs, job: Job, *rest: Any) -> None:
 def meter_from_memory(self: Jobs, job: Job, usage: UsageRecorded) -> None:
     """Usage counts what the engine made here, not what the log accepted."""
     if job.attempt is not None:
-        usage = replace(usage, output_tokens=len(job.attempt.tokens))
+        made = sum(len(run.tokens) for run in job.attempt.runs)
+        usage = replace(usage, output_tokens=made)
     _meter(self, job, usage)
 
 
@@ -94,17 +95,17 @@ def ignore_closes(self: Jobs, fact: Fact, counted: bool, reply: TailedReply) -> 
     _on_fact(self, fact, counted, reply)
 
 
-def run_from_the_beginning(self: Jobs, job: Job, attempt: Attempt) -> None:
+def run_from_the_beginning(self: Jobs, job: Job, run: ChoiceRun) -> None:
     """The engine is not told what was accepted before."""
-    _run(self, job, attempt)
+    _run(self, job, run)
     commands = cast(Any, self._submit).__self__.pump._commands
     assert isinstance(commands[-1], StartRun), "just submitted"
     commands[-1] = StartRun(commands[-1].request)
 
 
-def run_for_longer(self: Jobs, job: Job, attempt: Attempt) -> None:
+def run_for_longer(self: Jobs, job: Job, run: ChoiceRun) -> None:
     """The engine may make as many tokens again as were accepted before."""
-    _run(self, job, attempt)
+    _run(self, job, run)
     commands = cast(Any, self._submit).__self__.pump._commands
     request, emitted = commands[-1].request, commands[-1].emitted
     sampling = request.sampling
@@ -123,9 +124,10 @@ def go_on_without_a_new_run(self: Jobs, job: Job, reply: TailedReply) -> None:
     """Tokens that landed while the start was on its way are counted, the engine goes on without."""
     attempt = job.attempt
     if job.phase is Phase.STARTING and attempt is not None:
-        accepted = reply.fold.accepted.get((0, 0), [])
-        attempt.tokens[: attempt.published] = accepted
-        attempt.published = len(accepted)
+        for run in attempt.runs:
+            accepted = reply.fold.accepted.get((0, run.choice), [])
+            run.tokens[: run.published] = accepted
+            run.published = len(accepted)
     _opened(self, job, reply)
 
 
