@@ -9,8 +9,10 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine_workers.engine.environment import Device, VllmSettings, missing_environment
 from engine_workers.engine.model import read_card
@@ -19,6 +21,9 @@ from engine_workers.engine.script import Script
 from engine_workers.engine.scripted_engine import Model, ScriptedEngine
 from infra.config import Config
 from infra.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from infra.guidance import Guidance
 
 __all__ = ["environment_lacks", "make_engine"]
 
@@ -49,13 +54,14 @@ def _scripted_engine(config: Config) -> Engine:
     tokenizer = Tokenizer.load(config.model_path)
     settings = json.loads((config.model_path / "config.json").read_text())
     card = read_card(config.model_path)
+    script = Script(
+        vocab_size=settings["vocab_size"],
+        eos_id=min(tokenizer.eos_ids),
+        # A folder that others prepared has no card: its special tokens show as no text.
+        lowest_token_id=card.lowest_text_token_id if card else 0,
+    )
     return ScriptedEngine(
-        Script(
-            vocab_size=settings["vocab_size"],
-            eos_id=min(tokenizer.eos_ids),
-            # A folder that others prepared has no card: its special tokens show as no text.
-            lowest_token_id=card.lowest_text_token_id if card else 0,
-        ),
+        script,
         Model(
             step_s=config.scripted_step_ms / 1000,
             prefill_tokens_per_s=config.scripted_prefill_tokens_per_s,
@@ -65,7 +71,15 @@ def _scripted_engine(config: Config) -> Engine:
         ),
         sleep=time.sleep,
         decode=tokenizer.decoder,
+        guidance=cache(lambda: _guidance(config.model_path, script)),
     )
+
+
+def _guidance(model_path: Path, script: Script) -> "Guidance":
+    """Load llguidance and its view of the vocabulary; takes a second and 60 MB."""
+    from infra.guidance import Guidance
+
+    return Guidance.load(model_path, vocab_size=script.vocab_size, eos_id=script.eos_id)
 
 
 def _vllm_settings(config: Config) -> VllmSettings:

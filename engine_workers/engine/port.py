@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.replies import Stop
+from schemas.replies import Stop, TokenLogprob
 from schemas.requests import Sampling
 
 
@@ -24,7 +24,10 @@ class EngineDead(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
-    """What to generate. `run_id` names this run: a fresh one per attempt, never reused."""
+    """What to generate. `run_id` names this run: a fresh one per attempt, never reused.
+
+    A run is one choice: `sampling.choices` is its worker's business, the seed is the choice's own.
+    """
 
     run_id: str
     prompt_token_ids: tuple[int, ...]
@@ -48,10 +51,12 @@ class StepOutput:
     The same in all outputs of a run."""
     stop: Stop | None = None
     """Set on the choice's last output, which alone may be without tokens."""
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    """By token, where the request asked; under a grammar, among the tokens that it allows."""
     refused: str | None = None
     """Set instead of `stop` where the engine found out only after `start` that it cannot serve the
-    run as asked (its grammar refuses `emitted`): the run has ended, as if `start` had raised
-    EngineRejected with this message."""
+    run as asked (its grammar does not compile, refuses `emitted` or grows too complex): the run
+    has ended, as if `start` had raised EngineRejected with this message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,14 @@
 """What every engine refuses before anything is started, so that all engines refuse alike.
 
-Owns the checks that need no model: features not built yet, ranges, vocabulary, context window, and
-a continuation where the engine has none. Pure; called by each engine's `start`. The gateway has
-checked the same at its edge: what gets here comes from an older or broken writer.
+Owns the checks that need no model: ranges, vocabulary, context window, what a grammar does not go
+with, and a continuation where the engine has none. Pure; called by each engine's `start`. The
+gateway has checked the same at its edge: what gets here comes from an older or broken writer.
 """
 
 from collections.abc import Sequence
 
 from engine_workers.engine.port import EngineRejected, EngineRequest
+from schemas import limits
 from schemas.requests import Sampling
 
 
@@ -25,10 +26,6 @@ def refuse_unservable(
         continues: Whether this engine can continue a reply that an earlier attempt began.
     """
     prompt, sampling = request.prompt_token_ids, request.sampling
-    if sampling.choices != 1:
-        raise EngineRejected("choices: more than one is not supported yet")
-    if sampling.logprobs is not None:
-        raise EngineRejected("logprobs: not supported yet")
     if not prompt:
         raise EngineRejected("prompt_token_ids: at least one token is needed")
     if min(prompt) < 0 or max(prompt) >= vocab_size:
@@ -40,6 +37,9 @@ def refuse_unservable(
     if not 0 <= sampling.min_tokens <= sampling.max_tokens:
         raise EngineRejected("min_tokens: must lie between 0 and max_tokens")
     _refuse_ranges(sampling)
+    _refuse_tokens(sampling, vocab_size)
+    if request.grammar is not None and (sampling.min_tokens or sampling.ignore_eos):
+        raise EngineRejected("min_tokens, ignore_eos: a grammar alone decides where a reply ends")
     if emitted and not continues:
         raise EngineRejected("emitted: this engine cannot continue a reply with its model runner")
     if len(emitted) > sampling.max_tokens:
@@ -64,3 +64,18 @@ def _refuse_ranges(sampling: Sampling) -> None:
         raise EngineRejected("repetition_penalty: must lie above 0 and at most at 2")
     if "" in sampling.stop:
         raise EngineRejected("stop: must not be empty")
+    if not all(word.strip() for word in sampling.bad_words):
+        raise EngineRejected("bad_words: must not be empty")
+    if sampling.logprobs is not None and not 0 <= sampling.logprobs <= limits.TOP_LOGPROBS_MAX:
+        raise EngineRejected(f"logprobs: must lie between 0 and {limits.TOP_LOGPROBS_MAX}")
+
+
+def _refuse_tokens(sampling: Sampling, vocab_size: int) -> None:
+    """Raise EngineRejected where a token is outside the vocabulary, or its bias out of range."""
+    if not all(0 <= token_id < vocab_size for token_id in sampling.stop_token_ids):
+        raise EngineRejected(f"stop_token_ids: must lie in 0..{vocab_size - 1}")
+    for each in sampling.logit_bias:
+        if not 0 <= each.token_id < vocab_size:
+            raise EngineRejected(f"logit_bias: tokens must lie in 0..{vocab_size - 1}")
+        if not -100 <= each.bias <= 100:
+            raise EngineRejected("logit_bias: must lie between -100 and 100")

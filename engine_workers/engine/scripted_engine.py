@@ -1,7 +1,8 @@
 """A deterministic engine without a model, for simulation and for load tests of all the rest.
 
 Owns: when runs are admitted, modelled prefill rate, step time and KV blocks. Does not own: the
-tokens themselves (`script`), when they are over (`continuation`), the prefix cache, nor real time.
+tokens themselves (`script`, `constrained_script`), when they are over (`continuation`), the prefix
+cache, nor real time.
 A step's modelled duration is in `last_step_s`; a `sleep` given by the caller spends it, the
 simulator advances its own clock instead. Called by `engine_workers.pump`.
 """
@@ -10,6 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from engine_workers.engine.constrained_script import (
+    ConstrainedDraw,
+    LoadGuidance,
+    constrained_draw,
+    token_logprob,
+)
 from engine_workers.engine.continuation import stop_after, stop_of_emitted
 from engine_workers.engine.port import EngineRejected, EngineRequest, EngineStats, StepOutput
 from engine_workers.engine.prefix_cache import PrefixCache
@@ -17,7 +24,8 @@ from engine_workers.engine.refusals import refuse_unservable
 from engine_workers.engine.script import EMPTY_PREFIX, Script, expected_token, prefix_hash, run_salt
 from engine_workers.engine.stop_strings import StopStrings
 from schemas.assembler import TokenDecoder
-from schemas.replies import Stop
+from schemas.grammar import BadGrammar
+from schemas.replies import Stop, TokenLogprob
 
 STEP_S_MAX = 0.5
 """Bound of the engine port on one step; prefill is cut into chunks that fit it."""
@@ -50,7 +58,8 @@ class ScriptedEngine:
 
     `sleep` spends each step's modelled time in the calling thread; None leaves that to whoever
     reads `last_step_s`. `decode` makes a decoder per run that has stop strings; without it stop
-    strings never match.
+    strings never match. `guidance` gives what grammars and bad words need, once they are asked for;
+    without it they are refused.
     """
 
     def __init__(
@@ -60,6 +69,7 @@ class ScriptedEngine:
         *,
         sleep: Callable[[float], None] | None = None,
         decode: Callable[[], TokenDecoder] | None = None,
+        guidance: LoadGuidance | None = None,
     ) -> None:
         self._script = script
         self._eos_ids = (script.eos_id,)
@@ -68,6 +78,7 @@ class ScriptedEngine:
         self._step_s = self._model.step_s / self._steps_per_token
         self._sleep = sleep
         self._decode = decode
+        self._guidance = guidance
         self._waiting: dict[str, _Run] = {}
         self._running: dict[str, _Run] = {}
         self._ended: list[StepOutput] = []  # continuations of replies that were whole already
@@ -87,8 +98,6 @@ class ScriptedEngine:
             vocab_size=self._script.vocab_size,
             context_tokens=self._model.context_tokens,
         )
-        if request.grammar is not None:
-            raise EngineRejected("grammar: a script has none")
         if _blocks_needed(request, self._model) > self._model.kv_blocks:
             raise EngineRejected("max_tokens: with the prompt more than the KV cache holds")
         assert request.run_id not in self._waiting | self._running, "run ids are never reused"
@@ -98,6 +107,7 @@ class ScriptedEngine:
         run = _Run(request, emitted, run_salt(self._script, request.seed, request.run_id), stops)
         stop = stop_of_emitted(emitted, sampling, self._eos_ids, run.match_stop)
         if stop is None:
+            run.draw = constrained_draw(self._script, request, emitted, self._guidance)
             self._waiting[request.run_id] = run
         else:
             self._ended.append(run.output((), stop))
@@ -119,7 +129,7 @@ class ScriptedEngine:
         prefilled = self._prefill(self._chunk_tokens())
         outputs = [self._decode_one(run) for run in self._running.values() if self._is_due(run)]
         for output in outputs:
-            if output.stop is not None:
+            if output.stop is not None or output.refused is not None:
                 self._release(output.run_id)
         self.last_step_s = self._step_s + prefilled / self._model.prefill_tokens_per_s
         if self._sleep is not None and self.last_step_s > 0:
@@ -190,11 +200,21 @@ class ScriptedEngine:
     def _decode_one(self, run: "_Run") -> StepOutput:
         sampling = run.request.sampling
         may_end = not sampling.ignore_eos and run.made >= sampling.min_tokens
-        token_id = expected_token(self._script, run.salt, run.prefix, may_end=may_end)
+        if run.draw is None:
+            token_id = expected_token(self._script, run.salt, run.prefix, may_end=may_end)
+        else:
+            try:
+                token_id = run.draw.next_token(run.salt, run.prefix, may_end=may_end)
+            except BadGrammar as error:
+                return run.output((), None, refused=str(error))
+        logprobs = None
+        if sampling.logprobs is not None:
+            top = sampling.logprobs
+            logprobs = (token_logprob(self._script, run.salt, run.prefix, token_id, top),)
         run.prefix = prefix_hash((token_id,), run.prefix)
         run.made += 1
         stop = stop_after(token_id, run.made, sampling, self._eos_ids, run.match_stop)
-        return run.output((token_id,), stop)
+        return run.output((token_id,), stop, logprobs=logprobs)
 
     def _release(self, run_id: str) -> None:
         run = self._running.pop(run_id)
@@ -211,6 +231,7 @@ class _Run:
 
     __slots__ = (
         "cached",
+        "draw",
         "idle_steps",
         "made",
         "prefix",
@@ -231,6 +252,7 @@ class _Run:
         self.request = request
         self.salt = salt
         self.stops = stops
+        self.draw: ConstrainedDraw | None = None
         self.to_prefill = (*request.prompt_token_ids, *emitted)
         self.prefix = EMPTY_PREFIX
         self.made = len(emitted)
@@ -241,13 +263,22 @@ class _Run:
     def match_stop(self, token_id: int) -> str | None:
         return self.stops.match(token_id) if self.stops else None
 
-    def output(self, token_ids: tuple[int, ...], stop: Stop | None) -> StepOutput:
+    def output(
+        self,
+        token_ids: tuple[int, ...],
+        stop: Stop | None,
+        *,
+        logprobs: tuple[TokenLogprob, ...] | None = None,
+        refused: str | None = None,
+    ) -> StepOutput:
         return StepOutput(
             run_id=self.request.run_id,
             choice=0,
             token_ids=token_ids,
             cached_tokens=min(self.cached, len(self.request.prompt_token_ids)),
             stop=stop,
+            logprobs=logprobs,
+            refused=refused,
         )
 
 

@@ -13,12 +13,17 @@ class Tally:
     def __init__(self) -> None:
         self._tokens: dict[str, int] = {}  # by run id: prompt and output
         self._unfilled: dict[str, int] = {}  # by run id, until its first output: to be prefilled
+        self._top_logprobs: dict[str, int] = {}  # by run id, where it asked for any
         self._hit_tokens = 0
         self._query_tokens = 0
 
     def knows(self, run_id: str) -> bool:
         """Tell whether the run is in the engine."""
         return run_id in self._tokens
+
+    def top_logprobs(self, run_id: str) -> int:
+        """Return how many of a run's most likely tokens are reported at each position."""
+        return self._top_logprobs.get(run_id, 0)
 
     def any(self) -> bool:
         """Tell whether any run is in the engine."""
@@ -28,6 +33,8 @@ class Tally:
         """Count a run that has just been added."""
         tokens = len(request.prompt_token_ids) + emitted_tokens
         self._tokens[request.run_id] = self._unfilled[request.run_id] = tokens
+        if request.sampling.logprobs:
+            self._top_logprobs[request.run_id] = request.sampling.logprobs
 
     def made(self, output: StepOutput, hit_tokens: int) -> None:
         """Count an output; `hit_tokens` of what the run had to prefill were cached."""
@@ -43,6 +50,7 @@ class Tally:
         """Forget a run."""
         del self._tokens[run_id]
         self._unfilled.pop(run_id, None)
+        self._top_logprobs.pop(run_id, None)
 
     def stats(self, kv_tokens: int) -> EngineStats:
         """Return current load of an engine whose KV cache holds `kv_tokens`."""

@@ -29,7 +29,7 @@ from schemas.replies import Stop
 from schemas.requests import Sampling
 
 _WARM_UP_ID = "warm-up"
-_SCHEDULER = "engine_workers.engine.vllm_scheduler.ContinuingScheduler"
+_SCHEDULER = "engine_workers.engine.vllm_scheduler.make_scheduler"
 
 
 class VllmEngine:
@@ -121,7 +121,7 @@ class VllmEngine:
         for result in results:
             if not self._tally.knows(result.request_id):
                 continue
-            output = step_output(result)
+            output = step_output(result, self._tally.top_logprobs(result.request_id))
             self._tally.made(output, result.num_cached_tokens or 0)
             if output.token_ids or output.stop or output.refused:
                 outputs.append(output)
@@ -185,11 +185,9 @@ def _load(settings: VllmSettings) -> Any:
             enforce_eager=on_cpu,  # compiling costs minutes at every start and gains little here
             disable_log_stats=True,
             use_tqdm_on_load=False,
-            # One backend for all: what it cannot do is refused at the start of the run.
-            structured_outputs_config={"backend": "xgrammar"},
+            structured_outputs_config={"backend": "guidance"},
             worker_extension_cls="engine_workers.engine.vllm_worker.CountedDrawsExtension",
-            # It is a synchronous one: a GPU would lose the overlap of scheduling and computing.
-            scheduler_cls=_SCHEDULER if on_cpu else None,
+            scheduler_cls=_SCHEDULER,
             **memory,
         )
     )

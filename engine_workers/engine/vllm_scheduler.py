@@ -4,20 +4,38 @@ To vLLM such a run looks as if it had been preempted: prompt and limits are the 
 carried tokens count as output (max_tokens, min_tokens, end of the context) and are part of what is
 prefilled and looked up in the prefix cache, and its grammar has accepted them. The per-request
 state of the worker (penalties, draws) is `vllm_worker`'s, stop strings are `vllm_engine`'s part.
-Loaded by `scheduler_cls`; for the synchronous scheduler only.
+Owns also which scheduler vLLM gets, and its grammars with it. Loaded by `scheduler_cls`.
 """
 
 from typing import Any
 
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.metrics.stats import PrefillStats
 from vllm.v1.request import RequestStatus
 
 from engine_workers.engine.carried_tokens import carried_by
+from engine_workers.engine.vllm_grammar import GuidedBackend
+
+
+def make_scheduler(**parts: Any) -> Scheduler:
+    """Return what vLLM schedules by; called where it would call the class of its scheduler.
+
+    A GPU keeps vLLM's own, which overlaps scheduling and computing; runs do not continue there.
+    """
+    config, structured_outputs = parts["vllm_config"], parts["structured_output_manager"]
+    structured_outputs.backend = GuidedBackend(
+        config,
+        tokenizer=structured_outputs.tokenizer,
+        vocab_size=config.model_config.get_vocab_size(),
+    )
+    if config.device_config.device_type == "cpu":
+        return ContinuingScheduler(**parts)
+    return (AsyncScheduler if config.scheduler_config.async_scheduling else Scheduler)(**parts)
 
 
 class ContinuingScheduler(Scheduler):  # type: ignore[misc] # vllm: no types
-    """vLLM's scheduler, for requests that may carry tokens; others are not touched."""
+    """vLLM's synchronous scheduler, for requests that may carry tokens; leaves others alone."""
 
     def add_request(self, request: Any) -> None:
         """Queue a request, its carried tokens as output."""

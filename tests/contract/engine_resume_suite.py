@@ -1,9 +1,10 @@
 """The engine port's contract on continued replies, run on every engine.
 
 A reply is made undisturbed, cut, and continued from each cut by a run of its own: tokens and stop
-must be those of the undisturbed run. Beside `engine_suite`'s fixtures a subclass gives `cuts`,
-which tells where to cut a reply of n tokens, and `forget_prefixes`, which empties the prefix cache
-(or does nothing, where a cold one computes nothing else).
+must be those of the undisturbed run. (Each sampling feature is `engine_feature_suite`'s.) Beside
+`engine_suite`'s fixtures a subclass gives `cuts`, which tells where to cut a reply of n tokens, and
+`forget_prefixes`, which empties the prefix cache (or does nothing, where a cold one computes
+nothing else).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,17 +28,6 @@ from tests.contract.engine_suite import (
 Cuts = Callable[[int], Iterable[int]]
 Forget = Callable[[], None]
 DRAWN = Sampling(max_tokens=24, temperature=1.0, ignore_eos=True)
-FEATURES = {
-    "greedy": replace(DRAWN, temperature=0.0),
-    "seeded": DRAWN,
-    "narrowed": replace(DRAWN, temperature=0.8, top_p=0.9, top_k=40, min_p=0.02),
-    "presence_penalty": replace(DRAWN, temperature=0.0, presence_penalty=1.5),
-    "frequency_penalty": replace(DRAWN, temperature=0.0, frequency_penalty=1.0),
-    "repetition_penalty": replace(DRAWN, temperature=0.0, repetition_penalty=1.3),
-    "all_penalties_seeded": replace(
-        DRAWN, presence_penalty=0.6, frequency_penalty=0.7, repetition_penalty=1.1
-    ),
-}
 
 
 def again(original: EngineRequest) -> EngineRequest:
@@ -66,14 +56,6 @@ def check_cuts(
 
 class EngineResumeSuite:
     """What `engine_workers.engine.port.Engine.start` promises of `emitted`."""
-
-    @pytest.mark.parametrize("feature", FEATURES)
-    def test_continued(
-        self, engine: Engine, cuts: Cuts, forget_prefixes: Forget, feature: str
-    ) -> None:
-        """A continued reply equals the undisturbed one, whatever it was sampled by."""
-        original = request(fresh_prompt(40), FEATURES[feature], seed=1_234)
-        check_cuts(engine, original, cuts, forget=forget_prefixes)
 
     def test_continued_end(
         self, engine: Engine, cuts: Cuts, ending_prompt: list[int], eos_id: int

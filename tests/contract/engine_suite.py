@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from engine_workers.engine.port import Engine, EngineRejected, EngineRequest, StepOutput
-from schemas.replies import Stop, StopReason
-from schemas.requests import Sampling
+from schemas.replies import Stop, StopReason, TokenLogprob
+from schemas.requests import LogitBias, Sampling
 
 ENDS_WITHIN = 60
 _NUMBERS = itertools.count()
@@ -27,6 +27,7 @@ class Ran:
     token_ids: list[int] = field(default_factory=list)
     cached_tokens: int | None = None
     stop: Stop | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
     first_step: int | None = None
 
 
@@ -49,11 +50,19 @@ def fresh_prompt(size: int) -> list[int]:
     return [1_000 + (number * 7_919 + index * 31) % 20_000 for index in range(size)]
 
 
-def run_all(engine: Engine, *requests: EngineRequest, emitted: Sequence[int] = ()) -> list[Ran]:
-    """Start all requests, step until all have ended, check each output on the way."""
-    results = {each.run_id: Ran() for each in requests}
-    for each in requests:
-        engine.start(each, emitted)
+def run_all(
+    engine: Engine,
+    *runs: EngineRequest | tuple[EngineRequest, Sequence[int]],
+    emitted: Sequence[int] = (),
+) -> list[Ran]:
+    """Start all runs, step until all have ended, check each output on the way.
+
+    A run may bring its own `emitted`.
+    """
+    pairs = [run if isinstance(run, tuple) else (run, emitted) for run in runs]
+    results = {asked.run_id: Ran() for asked, _ in pairs}
+    for asked, made in pairs:
+        engine.start(asked, made)
     for step_number in range(2_000):
         if not engine.has_work():
             break
@@ -74,6 +83,7 @@ def _collect(outputs: list[StepOutput], results: dict[str, Ran], step_number: in
             ran.first_step, ran.cached_tokens = step_number, output.cached_tokens
         assert output.cached_tokens == ran.cached_tokens
         ran.token_ids.extend(output.token_ids)
+        ran.logprobs.extend(output.logprobs or ())
         ran.stop = output.stop
 
 
@@ -261,8 +271,11 @@ class EngineSuite:
             ({"presence_penalty": 3.0}, "presence_penalty"),
             ({"repetition_penalty": 0.0}, "repetition_penalty"),
             ({"stop": ("",)}, "stop"),
-            ({"choices": 2}, "choices"),
-            ({"logprobs": 1}, "logprobs"),
+            ({"logprobs": 21}, "logprobs"),
+            ({"bad_words": (" ",)}, "bad_words"),
+            ({"stop_token_ids": (1 << 30,)}, "stop_token_ids"),
+            ({"logit_bias": (LogitBias(token_id=-1, bias=1.0),)}, "logit_bias"),
+            ({"logit_bias": (LogitBias(token_id=1, bias=101.0),)}, "logit_bias"),
         ],
     )
     def test_sampling_refused(self, engine: Engine, changes: dict[str, object], named: str) -> None:
@@ -280,10 +293,14 @@ class EngineSuite:
         assert not engine.has_work()
 
     def test_grammar_refused(self, engine: Engine) -> None:
-        """A grammar that is not the text of a JSON schema is refused."""
-        for text in ("root ::= 'a'", "[1]"):
+        """A grammar of no known form is refused, and one that must not say where a reply ends."""
+        free = replace(GREEDY, ignore_eos=False)
+        for text in ("root ::= 'a'", "[1]", '{"regex": 1}', '{"choice": []}', '{"ebnf": "a"}'):
             with pytest.raises(EngineRejected, match="grammar"):
-                engine.start(replace(request([5], GREEDY), grammar=text), ())
+                engine.start(replace(request([5], free), grammar=text), ())
+        for sampling in (GREEDY, replace(free, min_tokens=1)):
+            with pytest.raises(EngineRejected, match="min_tokens, ignore_eos"):
+                engine.start(replace(request([5], sampling), grammar='{"regex": "a"}'), ())
         assert not engine.has_work()
 
 

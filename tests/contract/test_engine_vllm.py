@@ -14,8 +14,10 @@ from tokenizers import Tokenizer
 from engine_workers.engine.environment import VllmSettings, missing_environment
 from engine_workers.engine.model import model_folder, prepare, read_card
 from engine_workers.engine.port import Engine, EngineDead
+from infra.guidance import Guidance
 from schemas.replies import Stop, StopReason
 from schemas.requests import Sampling
+from tests.contract.engine_feature_suite import EngineFeatureSuite
 from tests.contract.engine_resume_suite import Cuts, EngineResumeSuite, Forget, again, check_cuts
 from tests.contract.engine_suite import EngineSuite, request, run_all
 
@@ -33,6 +35,7 @@ SCHEMA = {
         "wild": {"type": "boolean"},
     },
 }
+GRAMMAR = json.dumps({"json_schema": SCHEMA})
 CACHE = Path(sys.prefix) / "millstream"
 
 pytestmark = [
@@ -85,7 +88,7 @@ def ending_prompt(tokenizer: Tokenizer) -> list[int]:
     return chat(tokenizer, "What is the capital of France? Answer in one sentence.")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def eos_id(settings: VllmSettings) -> int:
     """The model's end token."""
     card = read_card(settings.model_path)
@@ -103,6 +106,15 @@ def cuts() -> Cuts:
 def forget_prefixes(engine: "VllmEngine") -> Forget:
     """Empty the prefix cache, so that a continuation is computed as by another engine."""
     return engine.forget_prefixes
+
+
+class TestVllmEngineFeatures(EngineFeatureSuite):
+    """The suite on every sampling feature."""
+
+    @pytest.fixture(scope="class")
+    def language(self, settings: VllmSettings, eos_id: int) -> Guidance:
+        """The model's vocabulary."""
+        return Guidance.load(settings.model_path, vocab_size=49_152, eos_id=eos_id)
 
 
 class TestVllmEngine(EngineSuite):
@@ -140,7 +152,7 @@ class TestVllmEngineResumed(EngineResumeSuite):
     ) -> None:
         """Under a JSON schema a continued reply is the undisturbed one, and obeys the schema."""
         prompt = chat(tokenizer, "Describe a cat as JSON: name, age, wild.")
-        original = replace(request(prompt, sampling, seed=5), grammar=json.dumps(SCHEMA))
+        original = replace(request(prompt, sampling, seed=5), grammar=GRAMMAR)
         free = check_cuts(engine, original, cuts)
         assert free.stop == Stop(reason=StopReason.END)
         assert set(json.loads(text_of(free.token_ids))) == {"name", "age", "wild"}
@@ -155,7 +167,7 @@ class TestVllmEngineResumed(EngineResumeSuite):
         schema = {"type": "string", "pattern": "^漢字🐨🦘かな$"}
         prompt = chat(tokenizer, "Answer in Japanese.")
         sampling = Sampling(max_tokens=40, temperature=0.0, stop=("🐨🦘",))
-        original = replace(request(prompt, sampling), grammar=json.dumps(schema))
+        original = replace(request(prompt, sampling), grammar=json.dumps({"json_schema": schema}))
         (free,) = run_all(engine, again(original))
         size = len(free.token_ids)
         divided = [cut for cut in range(1, size) if text_of(free.token_ids[:cut])[-1] == "\ufffd"]
@@ -167,7 +179,7 @@ class TestVllmEngineResumed(EngineResumeSuite):
         """Where the grammar refuses what was emitted, that run ends as refused, others go on."""
         prompt = chat(tokenizer, "Describe a cat.")
         sampling = Sampling(max_tokens=4, temperature=0.0)
-        refused = replace(request(prompt, sampling), grammar=json.dumps(SCHEMA))
+        refused = replace(request(prompt, sampling), grammar=GRAMMAR)
         other = request(prompt, sampling)
         engine.start(refused, prompt[:2])
         engine.start(other, ())
