@@ -51,6 +51,11 @@ class LaneProgress:
         return self._open[0] if self._open else self.next_offset
 
     @property
+    def unfinished(self) -> int:
+        """How many records are being worked on."""
+        return max(0, len(self._open) - len(self._finished))
+
+    @property
     def span(self) -> int:
         """How many offsets may be delivered again after a crash now."""
         return self.next_offset - self.commit_offset

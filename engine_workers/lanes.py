@@ -6,7 +6,7 @@ at the group's commit.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 
@@ -57,6 +57,13 @@ class Lanes:
     def assigned(self) -> tuple[int, ...]:
         """The lanes of the newest assignment that was acted on."""
         return tuple(sorted(self._assigned))
+
+    def work(self) -> Mapping[TopicPartition, int]:
+        """Return how many requests of each lane are unfinished; see `GroupReader.join`."""
+        return {
+            TopicPartition(self._topic, lane): progress.unfinished
+            for lane, progress in self._progress.items()
+        }
 
     def finish(self, lane: int, offsets: Collection[int]) -> None:
         """Note that these records need no more work; see `jobs.LaneBook`."""

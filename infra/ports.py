@@ -20,7 +20,7 @@ Errors (all in `infra/errors.py`):
 """
 
 from asyncio import Future
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -172,8 +172,15 @@ class GroupReader(Protocol):
     `max_poll_interval` is ejected, so poll also when all is paused.
     """
 
-    async def join(self, topics: Collection[str]) -> None:
-        """Subscribe to `topics` and take part in the group. Raises LogUnavailable."""
+    async def join(
+        self, topics: Collection[str], *, work: Callable[[], Mapping[TopicPartition, int]] = dict
+    ) -> None:
+        """Subscribe to `topics` and take part in the group. Raises LogUnavailable.
+
+        Partitions are spread evenly, stay where they are, and where some have to move those with
+        the least unfinished work do (`infra/assignor.py`). `work` tells this member's, by
+        partition; it is asked at each rebalance, and what it does not name is idle.
+        """
 
     def assignment(self) -> Assignment:
         """Return the newest assignment noted; epoch 0 and no partitions before the first one."""

@@ -7,16 +7,15 @@ Implements `infra.ports.GroupReader`.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import aiokafka
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from infra.errors import CommitRefused, LogUnavailable
+from infra.kafka.assignor import IdlestAssignor, Work
 from infra.kafka.connecting import (
     CLOSE_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -52,7 +51,6 @@ class KafkaGroupReader:
         session_timeout_ms: int,
         heartbeat_ms: int,
         rebalance_timeout_ms: int,
-        assignor: Literal["sticky", "range"] = "sticky",
         fetch_wait_ms: int = limits.FETCH_WAIT_MS,
         on_joined: Callable[[str], None] = lambda member_id: None,
     ) -> None:
@@ -65,7 +63,10 @@ class KafkaGroupReader:
         """
         self._bootstrap, self._group, self._client_id = bootstrap, group, client_id
         self._session_timeout_ms, self._heartbeat_ms = session_timeout_ms, heartbeat_ms
-        self._rebalance_timeout_ms, self._assignor = rebalance_timeout_ms, assignor
+        self._rebalance_timeout_ms = rebalance_timeout_ms
+        self._work: Work = dict
+        # It outlives the consumer: what a replaced one held is still what we work on.
+        self._assignor = IdlestAssignor(lambda: self._work())
         self._fetch_wait_ms, self._on_joined = fetch_wait_ms, on_joined
         self._consumer: Any = None
         self._topics: tuple[str, ...] = ()
@@ -77,9 +78,9 @@ class KafkaGroupReader:
         """Connect; while no broker answers, try again until cancelled."""
         self._consumer = await self._connect()
 
-    async def join(self, topics: Collection[str]) -> None:
+    async def join(self, topics: Collection[str], *, work: Work = dict) -> None:
         """Subscribe to `topics` and take part in the group; the assignment comes later."""
-        self._topics = tuple(topics)
+        self._topics, self._work = tuple(topics), work
         self._subscribe()
 
     def assignment(self) -> Assignment:
@@ -225,7 +226,7 @@ class KafkaGroupReader:
             client_id=self._client_id,
             group_id=self._group,
             group_instance_id=None,  # static membership would keep a dead worker's lanes
-            partition_assignment_strategy=(_own_assignor(self._assignor),),
+            partition_assignment_strategy=(self._assignor,),
             session_timeout_ms=self._session_timeout_ms,
             heartbeat_interval_ms=self._heartbeat_ms,
             rebalance_timeout_ms=self._rebalance_timeout_ms,
@@ -268,9 +269,3 @@ class _Noting(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ship
     def on_partitions_assigned(self, assigned: Any) -> None:
         """Note it."""
         self._note(frozenset(TopicPartition(*one) for one in assigned))
-
-
-def _own_assignor(name: str) -> type:
-    """Return an assignor class of one member: aiokafka's keep a member's state on the class."""
-    base = {"sticky": StickyPartitionAssignor, "range": RangePartitionAssignor}[name]
-    return type(f"Own{base.__name__}", (base,), {})

@@ -8,20 +8,29 @@ broker.
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from infra.assignor import Claim, assign_idlest
 from infra.errors import CommitRefused
-from infra.memory.assignor import assign_sticky
 from infra.memory.wakeup import Wakeup
 from infra.ports import TopicPartition
+
+Work = Callable[[], Mapping[TopicPartition, int]]
+"""Returns a member's unfinished work by partition."""
 
 
 class Member:
     """One membership, from joining until leaving or ejection."""
 
     def __init__(
-        self, member_id: str, topics: Collection[str], wakeup: Wakeup, session_timeout_ms: int
+        self,
+        member_id: str,
+        topics: Collection[str],
+        wakeup: Wakeup,
+        session_timeout_ms: int,
+        work: Work = dict,
     ) -> None:
         self.member_id = member_id
         self.topics = frozenset(topics)
+        self.work = work
         self.wakeup = wakeup
         self.session_timeout_s = session_timeout_ms / 1000
         self.polling = False
@@ -73,12 +82,11 @@ class Group:
         """Start a new generation; `scatter` deals all partitions out afresh."""
         self.generation += 1
         order = list(self._members)
-        current: Mapping[str, frozenset[TopicPartition]] = self._assigned
         if scatter and order:
             turn = self.generation % len(order)
-            order, current = order[turn:] + order[:turn], {}
-        subscriptions = {member_id: self._members[member_id].topics for member_id in order}
-        self._assigned = assign_sticky(self._partitions(), subscriptions, current)
+            order, self._assigned = order[turn:] + order[:turn], {}
+        claims = {member_id: self._claim(self._members[member_id]) for member_id in order}
+        self._assigned = assign_idlest(self._partitions(), claims)
         for member in self._members.values():
             member.wakeup.wake()
 
@@ -107,6 +115,11 @@ class Group:
         if member.timer is None and self.has(member.member_id):
             expires_s = member.last_poll_s + member.session_timeout_s
             member.timer = loop.call_at(expires_s, self._check_session, member)
+
+    def _claim(self, member: Member) -> Claim:
+        work = member.work()
+        held = {place: work.get(place, 0) for place in self._assigned.get(member.member_id, ())}
+        return Claim(topics=member.topics, held=held, round=self.generation)
 
     def _check_session(self, member: Member) -> None:
         """Eject a member whose session ran out; look again later where it polled meanwhile."""

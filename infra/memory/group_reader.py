@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from infra.errors import LogUnavailable
 from infra.memory.cursors import Cursors
 from infra.memory.faults import POLL, PollFate
-from infra.memory.group import Group, Member
+from infra.memory.group import Group, Member, Work
 from infra.memory.wakeup import Wakeup
 from infra.ports import Assignment, LogRecord, TopicPartition
 
@@ -39,15 +39,16 @@ class MemoryGroupReader:
         self._wakeup = Wakeup()
         self._cursors = Cursors(broker.partition, self._wakeup)
         self._topics: frozenset[str] = frozenset()
+        self._work: Work = dict
         self._member: Member | None = None
         self._generation = 0
         self._assignment = Assignment(0, frozenset())
         self._closed = False
 
-    async def join(self, topics: Collection[str]) -> None:
+    async def join(self, topics: Collection[str], *, work: Work = dict) -> None:
         """Subscribe and take part; the first poll notes the first assignment."""
         await self._check_open()
-        self._topics = frozenset(topics)
+        self._topics, self._work = frozenset(topics), work
         if self._member is not None:
             self._group.remove(self._member.member_id)
         self._enter()
@@ -143,6 +144,7 @@ class MemoryGroupReader:
             self._topics,
             self._wakeup,
             self._session_timeout_ms,
+            self._work,
         )
         self._group.add(self._member)
 

@@ -120,6 +120,31 @@ async def a_second_member_shares(log: LogHarness) -> None:
     assert first.member_id() != second.member_id()
 
 
+async def busy_partitions_stay(log: LogHarness) -> None:
+    """Those that a second member takes from the first are the ones with the least work."""
+    places = await make_topic(log, 4)
+    group = log.unique("group")
+    first = await log.group_reader(group, "first")
+    work = {places[1]: 5, places[2]: 1, places[3]: 7}
+    await first.join([places[0].topic], work=lambda: work)
+    async with asyncio.timeout(PATIENCE_S):
+        while first.assignment().partitions != frozenset(places):
+            await first.poll(timeout_ms=POLL_MS, max_records=1)
+    second = await log.group_reader(group, "second")
+    await second.join([places[0].topic])
+    await settle([first, second], places)
+    assert second.assignment().partitions == {places[0], places[2]}
+    work.update({places[1]: 0, places[3]: 0})
+    third = await log.group_reader(group, "third")
+    await third.join([places[0].topic])
+    await settle([first, second, third], places)
+    assert len(third.assignment().partitions) == 1
+    kept = first.assignment().partitions | second.assignment().partitions
+    assert kept | third.assignment().partitions == frozenset(places)
+    assert first.assignment().partitions <= {places[1], places[3]}
+    assert second.assignment().partitions <= {places[0], places[2]}
+
+
 async def a_rebalance_falls_back_to_the_commit(log: LogHarness) -> None:
     """After a rebalance everything past the commit is read again, paused or not."""
     places = await make_topic(log, 2)
@@ -189,6 +214,7 @@ GROUP_CHECKS: tuple[Check, ...] = (
     seeking_reads_again,
     pausing_holds_a_partition_back,
     a_second_member_shares,
+    busy_partitions_stay,
     a_rebalance_falls_back_to_the_commit,
     leaving_hands_over,
     a_stale_commit_is_refused,

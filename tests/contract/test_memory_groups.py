@@ -1,12 +1,13 @@
 """Members of the memory log's groups that stall, die or meet rebalances, in virtual time."""
 
 import asyncio
+from collections.abc import Collection, Mapping
 
 import pytest
 
+from infra.assignor import Claim, assign_idlest
 from infra.errors import CommitRefused, LogUnavailable
 from infra.memory import CommitFate, MemoryBroker, PollFate
-from infra.memory.assignor import assign_sticky
 from infra.ports import TopicPartition
 from tests.contract.memory_script import HERE, THERE, Script, broker_with, now_s
 from tests.contract.virtual_time import run_virtually
@@ -168,13 +169,18 @@ def test_a_new_topic_reaches_its_subscribers() -> None:
 def test_assignment_is_sticky_and_balanced() -> None:
     """A newcomer takes from the fullest, a leaver's share is spread, and nothing else moves."""
     places = [TopicPartition("t", index) for index in range(7)]
-    topics = ["t"]
-    two = {"a": places[:4], "b": places[4:]}
-    three = assign_sticky(places, dict.fromkeys("abc", topics), two)
+
+    def claims(members: str, held: Mapping[str, Collection[TopicPartition]]) -> dict[str, Claim]:
+        return {
+            member: Claim(topics=["t"], held=dict.fromkeys(held.get(member, ()), 0))
+            for member in members
+        }
+
+    three = assign_idlest(places, claims("abc", {"a": places[:4], "b": places[4:]}))
     assert sorted(len(held) for held in three.values()) == [2, 2, 3]
     assert three["a"] < set(places[:4])
     assert three["b"] <= set(places[4:])
-    left = assign_sticky(places, dict.fromkeys("bc", topics), three)
+    left = assign_idlest(places, claims("bc", three))
     assert sorted(len(held) for held in left.values()) == [3, 4]
     assert all(three[member] <= left[member] for member in "bc")
     assert left["b"] | left["c"] == set(places)
