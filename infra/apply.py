@@ -34,6 +34,7 @@ from schemas.topics import CONTROL, Topic, topics
 __all__ = ["apply", "look", "main", "plan", "render"]
 
 KAFKA_WITHIN_S = 60.0
+BROKERS_PAUSE_S = 0.1
 INCARNATION_BITS = 32
 
 
@@ -115,11 +116,16 @@ async def _run(config: Config, *, only_show: bool) -> str:
     return "\n".join(part for part in (render(steps), *tables) if part)
 
 
-async def _within_reach(config: Config, *clients: KafkaAdmin | KafkaReader | KafkaWriter) -> None:
+async def _within_reach(
+    config: Config, admin: KafkaAdmin, *others: KafkaReader | KafkaWriter
+) -> None:
     try:
         async with asyncio.timeout(KAFKA_WITHIN_S):
-            for client in clients:
+            for client in (admin, *others):
                 await client.start()
+            # A topic gets as many copies as there are brokers when it is made.
+            while await admin.brokers() < config.brokers:  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(BROKERS_PAUSE_S)
     except TimeoutError:
         raise LogUnavailable(
             f"no Kafka at {config.kafka} within {KAFKA_WITHIN_S:g} s; check the address and that "

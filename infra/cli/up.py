@@ -29,7 +29,7 @@ __all__ = ["command", "with_model"]
 @setting("--model", "model", "Name of a model we prepare, or a folder that holds one.", "NAME|PATH")
 @setting("--workers", "workers", "Engine replicas.")
 @setting("--gateways", "gateways", "HTTP gateways.")
-@setting("--brokers", "brokers", "Kafka brokers.")
+@setting("--brokers", "brokers", "Embedded Kafka brokers: 1, 3 or 5; three outlive one's death.")
 @setting("--host", "host", "Address to listen on.")
 @setting("--port", "port", "Public port; 0 = any free one.")
 @setting("--kafka-port", "kafka_port", "Port of the embedded Kafka; 0 = any free one.")

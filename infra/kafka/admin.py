@@ -45,6 +45,11 @@ class KafkaAdmin:
             bootstrap=self._bootstrap,
         )
 
+    async def brokers(self) -> int:
+        """Return how many brokers of the cluster are up. Raises LogUnavailable."""
+        async with _available("describe the cluster"):
+            return len((await self._client.describe_cluster())["brokers"])
+
     async def topics(self) -> Mapping[str, int]:
         """Return partition counts by topic name. Raises LogUnavailable."""
         async with _available("list topics"):
@@ -54,9 +59,11 @@ class KafkaAdmin:
     async def create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic and wait until brokers know it; see `infra.ports.LogAdmin.create`."""
         async with _available(f"create topic {topic}"):
-            brokers = len((await self._client.describe_cluster())["brokers"])
-            copies = min(COPIES_MAX, brokers)
-            made = NewTopic(topic, partitions, copies, topic_configs=dict(config))
+            copies = min(COPIES_MAX, len((await self._client.describe_cluster())["brokers"]))
+            settings = dict(config)
+            if copies == COPIES_MAX:  # acknowledged is what two have: any one may be lost
+                settings.setdefault("min.insync.replicas", str(copies - 1))
+            made = NewTopic(topic, partitions, copies, topic_configs=settings)
             answer = await self._client.create_topics([made], timeout_ms=REQUEST_TIMEOUT_MS)
             _check(answer.topic_errors, topic)
             while topic not in await self.topics():  # noqa: ASYNC110  # the broker has no event for it

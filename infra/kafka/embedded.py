@@ -1,4 +1,4 @@
-"""The embedded broker: real Apache Kafka on a JVM that pip installed, for one machine.
+"""The embedded brokers: real Apache Kafka on a JVM that pip installed, for one machine.
 
 Owns the format of its data folder, its command line and when it is ready; the supervisor owns the
 process. `jars.py` fetches the program, `jvm.py` knows how to run it, `properties.py` renders the
@@ -94,14 +94,15 @@ def command(install: KafkaInstall, settings_path: Path) -> list[str]:
     return install.run("kafka.Kafka", str(settings_path))
 
 
-async def wait_ready(bootstrap: str, timeout_s: float) -> None:
-    """Return once a broker answers as part of its cluster. Raises LogUnavailable in time."""
+async def wait_ready(bootstrap: str, timeout_s: float, *, brokers: int = 1) -> None:
+    """Return once that many brokers answer as one cluster. Raises LogUnavailable in time."""
     try:
         async with asyncio.timeout(timeout_s):
-            while not await _answers(bootstrap):  # noqa: ASYNC110  # a process has no event for it
+            while await _answering(bootstrap) < brokers:  # noqa: ASYNC110  # a process has no event
                 await asyncio.sleep(READY_PAUSE_S)
     except TimeoutError:
-        raise LogUnavailable(f"no Kafka broker at {bootstrap} after {timeout_s:g} s") from None
+        which = "no Kafka broker" if brokers == 1 else f"not all {brokers} Kafka brokers"
+        raise LogUnavailable(f"{which} at {bootstrap} after {timeout_s:g} s") from None
 
 
 def _format(install: KafkaInstall, settings_path: Path, cluster: str) -> None:
@@ -145,26 +146,33 @@ def _refuse_foreign(directory: Path, node: Node, cluster: str) -> None:
             )
 
 
-async def _answers(bootstrap: str) -> bool:
-    host, _, port = bootstrap.split(",")[0].rpartition(":")
-    try:
-        # Tried by hand first: aiokafka logs an error for each refused connection.
-        async with asyncio.timeout(READY_TRY_TIMEOUT_S):
-            _, connection = await asyncio.open_connection(host, int(port))
-        connection.close()
-    except (OSError, TimeoutError):
-        return False
+async def _answering(bootstrap: str) -> int:
+    """Return how many brokers of the cluster are up, by the word of the one that answers first."""
+    for server in bootstrap.split(","):
+        host, _, port = server.rpartition(":")
+        try:
+            # Tried by hand first: aiokafka logs an error for each refused connection.
+            async with asyncio.timeout(READY_TRY_TIMEOUT_S):
+                _, connection = await asyncio.open_connection(host, int(port))
+            connection.close()
+        except (OSError, TimeoutError):
+            continue
+        return await _known_to(server)
+    return 0
+
+
+async def _known_to(server: str) -> int:
     client = AIOKafkaClient(
-        bootstrap_servers=bootstrap,
+        bootstrap_servers=server,
         client_id="millstream-probe",
         request_timeout_ms=int(READY_TRY_TIMEOUT_S * 1_000),
     )
     try:
         async with asyncio.timeout(READY_TRY_TIMEOUT_S):
             await client.bootstrap()
-            return bool(client.cluster.brokers())
+            return len(client.cluster.brokers())
     except (KafkaError, TimeoutError):
-        return False
+        return 0
     finally:
         await client.close()
 

@@ -65,9 +65,7 @@ def _settings(node: Node, nodes: Sequence[Node], data_dir: Path) -> Mapping[str,
         "group.initial.rebalance.delay.ms": 0,
         # Tests and fast failure detection want less than the default of 6 s.
         "group.min.session.timeout.ms": 300,
-        # A killed broker is fenced, and comes back, after this instead of 9 s.
-        "broker.session.timeout.ms": 2_000,
-        "broker.heartbeat.interval.ms": 500,
+        **_vigilance(len(nodes)),
         # Says good-bye on SIGTERM, so that the next start need not wait for the old session's end.
         "controlled.shutdown.enable": "true",
         # A no-op record, written and synced twice a second, that only several controllers need.
@@ -80,4 +78,24 @@ def _settings(node: Node, nodes: Sequence[Node], data_dir: Path) -> Mapping[str,
         "background.threads": 2,
         # 128 MB by default, allocated at the start out of a heap of 512.
         "log.cleaner.dedupe.buffer.size": 16 * limits.MIB,
+    }
+
+
+def _vigilance(brokers: int) -> Mapping[str, object]:
+    """Return how soon a dead broker is noticed: its sessions, and the controllers' among them."""
+    if brokers == 1:
+        # A killed broker is fenced, and comes back, after this instead of 9 s.
+        return {"broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 500}
+    # Whoever dies may be the active controller: first the others elect a new one (fetch and
+    # election time-outs), which then gives every broker a fresh session before it fences the dead
+    # one and moves its partitions. The sum has to stay below the 3 s that clients are promised.
+    return {
+        "broker.session.timeout.ms": 1_200,
+        "broker.heartbeat.interval.ms": 200,
+        "controller.quorum.fetch.timeout.ms": 700,
+        "controller.quorum.election.timeout.ms": 300,
+        "controller.quorum.election.backoff.max.ms": 200,
+        "controller.quorum.request.timeout.ms": 1_000,
+        # A follower that lives but does not follow holds up acknowledgements for this long.
+        "replica.lag.time.max.ms": 3_000,
     }

@@ -100,10 +100,12 @@ def service(
     )
 
 
-def kafka_service(command: Sequence[str], port: int, environ: Mapping[str, str]) -> ProcessSpec:
-    """Return the specification of the embedded broker, which speaks no HTTP."""
+def kafka_service(
+    name: str, command: Sequence[str], port: int, environ: Mapping[str, str]
+) -> ProcessSpec:
+    """Return the specification of an embedded broker, which speaks no HTTP."""
     return ProcessSpec(
-        name="kafka-0",
+        name=name,
         command=tuple(command),
         environ={name: value for name, value in environ.items() if not name.startswith(PREFIX)},
         probe=Probe(host=_LOOPBACK, port=port, path=None),

@@ -19,13 +19,13 @@ from infra.errors import StartupError
 from infra.kafka import embedded
 from infra.kafka.properties import Node
 from infra.ports import Entropy
+from infra.supervisor.brokers import bootstrap_of, lay_out_brokers, names_of, prepare_brokers
 from infra.supervisor.child import ProcessSpec
 from infra.supervisor.errand import run_errand
 from infra.supervisor.folder import DataFolder
 from infra.supervisor.nursery import Nursery
 from infra.supervisor.plan import (
     Ports,
-    kafka_service,
     kind_of,
     python_command,
     service,
@@ -39,7 +39,6 @@ __all__ = ["External", "Layout", "Startup", "lay_out", "with_card"]
 
 _log = structlog.get_logger()
 _LOOPBACK = "127.0.0.1"
-_CLUSTER_FILE = "cluster-id"
 _CARD_FILE = "millstream.json"  # written last by the model's preparation
 
 
@@ -59,7 +58,8 @@ class Layout:
     """With all addresses filled in."""
     external: External
     public: socket.socket
-    kafka_controller_port: int
+    brokers: tuple[Node, ...]
+    """Embedded ones; none where Kafka is external."""
     services: Mapping[str, Ports]
     endpoints: Endpoints
 
@@ -69,9 +69,12 @@ def lay_out(config: Config, external: External, entropy: Entropy) -> Layout:
     public = listen(config.host, config.port, "--port")
     try:
         port = public.getsockname()[1]
-        if not external.kafka:
-            kafka_port = claim_port(_LOOPBACK, config.kafka_port, "--kafka-port", entropy)
-            config = dataclasses.replace(config, kafka=f"{_LOOPBACK}:{kafka_port}")
+        brokers = () if external.kafka else lay_out_brokers(config, entropy)
+        config = dataclasses.replace(
+            config,
+            kafka=bootstrap_of(brokers) if brokers else config.kafka,
+            brokers=max(1, len(brokers)),  # of an external cluster we expect no number
+        )
         if not external.clickhouse:
             own = claim_port(_LOOPBACK, config.clickhouse_port, "--clickhouse-port", entropy)
             config = dataclasses.replace(
@@ -87,7 +90,6 @@ def lay_out(config: Config, external: External, entropy: Entropy) -> Layout:
         services = {
             name: Ports(own=free_port(entropy), health=free_port(entropy)) for name in names
         }
-        controller_port = free_port(entropy)
     except BaseException:
         public.close()
         raise
@@ -97,7 +99,7 @@ def lay_out(config: Config, external: External, entropy: Entropy) -> Layout:
         config=config,
         external=external,
         public=public,
-        kafka_controller_port=controller_port,
+        brokers=brokers,
         services=services,
         endpoints=Endpoints(
             public=f"http://{shown}:{port}",
@@ -185,33 +187,26 @@ class Startup:
         self._start("metering")
 
     async def _start_kafka(self) -> None:
-        config, layout = self._config, self._layout
-        if not layout.external.kafka:
+        config, brokers = self._config, self._layout.brokers
+        if brokers:
             self._say(f"starting Kafka on {config.kafka}")
-            self._nursery.start(await asyncio.to_thread(self._prepare_kafka))
+            for spec in await asyncio.to_thread(self._prepare_kafka):
+                self._nursery.start(spec)
             self._kafka_starts.set()
-            await self._nursery.ready("kafka-0")
+            await self._nursery.ready(*names_of(brokers))
         self._kafka_starts.set()
-        await embedded.wait_ready(config.kafka, limits.START_WITHIN_S)
+        await embedded.wait_ready(config.kafka, limits.START_WITHIN_S, brokers=config.brokers)
 
-    def _prepare_kafka(self) -> ProcessSpec:
-        """Fetch, format and describe the embedded broker; blocks, so it runs in a thread."""
-        config, directory = self._config, self._folder.path / "kafka"
-        install = embedded.prepare(config.cache_dir, self._say)
-        node = Node(
-            node_id=0,
-            host=_LOOPBACK,
-            port=int(config.kafka.rpartition(":")[2]),
-            controller_port=self._layout.kafka_controller_port,
+    def _prepare_kafka(self) -> list[ProcessSpec]:
+        """Fetch, format and describe the embedded brokers; blocks, so it runs in a thread."""
+        return prepare_brokers(
+            self._layout.brokers,
+            self._folder.path / "kafka",
+            cache_dir=self._config.cache_dir,
+            environ=self._environ,
+            entropy=self._entropy,
+            say=self._say,
         )
-        settings = embedded.format_storage(
-            install,
-            node=node,
-            nodes=[node],
-            directory=directory / "0",
-            cluster=embedded.cluster_id(directory / _CLUSTER_FILE, self._entropy),
-        )
-        return kafka_service(embedded.command(install, settings), node.port, self._environ)
 
     async def _start_clickhouse(self) -> None:
         if not self._layout.external.clickhouse:

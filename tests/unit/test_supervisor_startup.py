@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from infra.config import Config
+from infra.kafka.properties import Node
 from infra.supervisor.child import ProcessSpec
 from infra.supervisor.folder import DataFolder
 from infra.supervisor.nursery import Nursery
@@ -31,9 +32,9 @@ class _SlowToFetch(Startup):
     gate: threading.Event
     errands: list[str]
 
-    def _prepare_kafka(self) -> ProcessSpec:
+    def _prepare_kafka(self) -> list[ProcessSpec]:
         assert self.gate.wait(5)
-        return cast(ProcessSpec, None)
+        return []
 
     async def _errand(self, name: str, module: str, *arguments: str, quiet: bool = False) -> None:
         self.errands.append(name)
@@ -49,7 +50,7 @@ def test_topics_are_made_only_once_the_broker_starts(tmp_path: Path) -> None:
                     config=Config(kafka="127.0.0.1:1"),
                     external=External(kafka=False, clickhouse=True),
                     public=public,
-                    kafka_controller_port=1,
+                    brokers=(Node(node_id=0, host="127.0.0.1", port=1, controller_port=2),),
                     services={},
                     endpoints=Endpoints(public="", gateways=(), kafka="", clickhouse=""),
                 ),
