@@ -28,6 +28,7 @@ from infra.metrics import Metrics
 from infra.ports import Clock, Entropy, LogReader
 from infra.system import SystemClock, SystemEntropy
 from infra.tokenizer import Tokenizer
+from infra.watched_writer import Pulse, WatchedWriter
 from schemas import limits
 from schemas.dialects.models import ModelCard
 from schemas.operations import ProcessReported, ProcessState
@@ -79,7 +80,9 @@ class Gateway:
         self._control_tail = ControlTail(self._control_log, control, bury)
         self._fleet_tail = FleetTail(self._fleet_log, self._fleet)
         self._totals_tail = TotalsTail(self._totals_log, totals)
-        self._reporter = FleetReporter(self._status, self._report)
+        # Reports go out once a second: silence shows also where nobody sends requests.
+        pulse = Pulse(clock)
+        self._reporter = FleetReporter(WatchedWriter(self._status, pulse), self._report)
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
         )
@@ -93,13 +96,14 @@ class Gateway:
                 reply_reader=self._reply_log,
                 claim_reader=self._claim_log,
                 open_reader=open_reader,
-                requests=self._requests,
+                requests=WatchedWriter(self._requests, pulse),
                 closes=self._closes,
                 claims=self._claims,
                 gateway=self._incarnation,
                 model=_served_model(config),
                 bury=bury,
                 inflight_max=config.gateway_inflight_max,
+                log_silent_s=pulse.silent_s,
                 grace_ms=config.resumable_grace_ms,
             )
         )

@@ -7,7 +7,7 @@ Owns this gateway's sends to `idempotency.v1` and their retries. Which claim win
 import asyncio
 
 from gateway.claim_tail import ClaimTail
-from gateway.errors import Overloaded
+from gateway.errors import LogAway, Overloaded
 from gateway.idempotency import Held, is_void
 from gateway.reader import Followed
 from infra.errors import LogError
@@ -34,11 +34,11 @@ class Claims:
         return self._tail.held(scope)
 
     async def held_by_now(self, scope: str) -> Held | None:
-        """Return who holds a scope once everything up to now is read. Raises Overloaded."""
+        """Return who holds a scope once everything up to now is read. Raises LogAway."""
         try:
             await self._tail.catch_up(scope)
         except LogError as error:
-            raise Overloaded("Overloaded: idempotency keys cannot be read now") from error
+            raise LogAway("Service unavailable: idempotency keys cannot be read now") from error
         return self._tail.held(scope)
 
     def expired(self, held: Held) -> bool:
@@ -53,7 +53,7 @@ class Claims:
     async def claim(self, claim: KeyClaimed) -> bool:
         """Claim a key; return whether the claim won.
 
-        Sent again, under the same nonce, until it is read back. Raises Overloaded where that took
+        Sent again, under the same nonce, until it is read back. Raises LogAway where that took
         too long: the claim may stand or land later, and the next retry goes on under its ids.
         """
         verdict = self._tail.expect(claim.nonce)
@@ -75,7 +75,7 @@ class Claims:
                 await asyncio.sleep(limits.RETRY_PAUSE_MS / 1000)
         finally:
             self._tail.give_up(claim.nonce)
-        raise Overloaded("Overloaded: the idempotency key could not be recorded")
+        raise LogAway("Service unavailable: the idempotency key could not be recorded")
 
     async def release(self, claim: KeyClaimed) -> None:
         """Free the key of a reply that ended without a token, and wait until that is read back.

@@ -13,8 +13,10 @@
         BodyTooSlow        the body did not arrive in time
         EventTooLarge      the request does not fit the log
         Overloaded         no room, no worker, or not ready yet: come back
+        LogAway            the log does not answer: come back
       ClientGone           the client left or does not read; nobody is answered
       ReplyBroken          the reply ended or was lost without its terminal (late, deadline, failed)
+        HandoverFailed     nobody knows whether the request reached the log; it was closed
 
 `schemas.dialects.canonical.InvalidRequest` carries its own status.
 """
@@ -32,7 +34,9 @@ __all__ = [
     "ClientGone",
     "EventTooLarge",
     "GatewayError",
+    "HandoverFailed",
     "KeyReused",
+    "LogAway",
     "MethodNotAllowed",
     "ModelUnknown",
     "NotAuthenticated",
@@ -104,6 +108,10 @@ class Overloaded(Refused):
     """There is no room or no worker now, or the gateway is not ready: the client comes back."""
 
 
+class LogAway(Refused):
+    """The log has not answered for too long: nothing can be begun now."""
+
+
 class ClientGone(GatewayError):
     """The client left, or reads so slowly that it was cut."""
 
@@ -114,6 +122,10 @@ class ReplyBroken(GatewayError):
     def __init__(self, reason: CloseReason, message: str | None = None) -> None:
         super().__init__(message or _REASONS[reason])
         self.reason = reason
+
+
+class HandoverFailed(ReplyBroken):
+    """The log did not say whether it took the request, which was closed to be sure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +160,8 @@ _STATUS: Mapping[type[GatewayError], tuple[int, str | None]] = {
     BodyTooLarge: (413, "request_too_large"),
     EventTooLarge: (413, "request_too_large"),
     ClientGone: (499, None),
+    LogAway: (503, "service_unavailable"),
+    HandoverFailed: (503, "service_unavailable"),
     Overloaded: (529, "overloaded"),
 }
 
@@ -159,14 +173,16 @@ _CLOSED_STATUS: Mapping[CloseReason, int] = {
     CloseReason.CANCELLED: 410,
 }
 
+_RETRIED = (503, 529)
+
 _PARAM: Mapping[type[GatewayError], str] = {ModelUnknown: "model"}
 
 
 def show(error: Exception) -> Shown:
     """Return status and words for an error; whatever is not ours is a plain 500 without details."""
-    if isinstance(error, ReplyBroken):
-        status = _CLOSED_STATUS[error.reason]
-        code: str | None = error.reason.value
+    code: str | None
+    if type(error) is ReplyBroken:
+        status, code = _CLOSED_STATUS[error.reason], error.reason.value
     elif isinstance(error, GatewayError):
         status, code = _STATUS[type(error)]
     else:
@@ -175,7 +191,7 @@ def show(error: Exception) -> Shown:
         status=status,
         message=str(error),
         code=code,
-        retry_after_s=limits.RETRY_AFTER_S if status == 529 else None,
+        retry_after_s=limits.RETRY_AFTER_S if status in _RETRIED else None,
         param=_PARAM.get(type(error)),
     )
 

@@ -47,6 +47,8 @@ class Wiring:
     model: ServedModel
     bury: Bury | None = None
     inflight_max: int = limits.GATEWAY_INFLIGHT_MAX
+    log_silent_s: Callable[[], float] = lambda: 0.0
+    """Returns for how long the log has not answered."""
     grace_ms: int = limits.RESUMABLE_GRACE_MS
 
 
@@ -117,6 +119,7 @@ def build_parts(wiring: Wiring) -> Parts:
         model=wiring.model,
         orphans=orphans,
         inflight_max=wiring.inflight_max,
+        log_silent_s=wiring.log_silent_s,
     )
     keyed = Keyed(
         clock=wiring.clock,

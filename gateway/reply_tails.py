@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.errors import Overloaded, ReplyUnknown
+from gateway.errors import LogAway, Overloaded, ReplyUnknown
 from gateway.reader import Asked, Followed, ReplyReader
 from gateway.rereading import OpenReader, Rereading, RereadingPool
 from infra.errors import LogError, LogUnavailable, OffsetUnreadable
@@ -70,7 +70,7 @@ class ReplyTails:
 
         Where `done` tells the end of a finished one, that one record is read instead of the range.
         Callers that ask at the same time share one read. Raises ReplyUnknown where its floor is
-        not in the log, Overloaded where the log cannot be read in time.
+        not in the log, LogAway where the log cannot be read in time.
         """
         if not 0 <= locator.partition < limits.REPLY_PARTITIONS:
             raise ReplyUnknown("no such reply")
@@ -130,13 +130,13 @@ class ReplyTails:
                         break
                     await asyncio.sleep(limits.RETRY_PAUSE_MS / 1000)
         except (TimeoutError, LogError) as error:
-            raise Overloaded("Overloaded: the reply cannot be read now") from error
+            raise LogAway("Service unavailable: the reply cannot be read now") from error
         try:
             return await self._read(tail, reading, asked_by, request_id, done)
         except OffsetUnreadable as error:
             raise ReplyUnknown("the reply is not kept any more") from error
         except LogUnavailable as error:
-            raise Overloaded("Overloaded: the reply cannot be read now") from error
+            raise LogAway("Service unavailable: the reply cannot be read now") from error
         finally:
             await self._rereadings.close(reading)
 

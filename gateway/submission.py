@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.closing import Closer
 from gateway.drafting import ServedModel, Ticket, draft, token_budget
-from gateway.errors import EventTooLarge, Overloaded, ReplyBroken
+from gateway.errors import EventTooLarge, HandoverFailed, LogAway, Overloaded
 from gateway.live_reply import LiveReply
 from gateway.orphans import Orphans
 from gateway.reader import Followed, ReplyReader
@@ -57,8 +57,13 @@ class Submission:
         model: ServedModel,
         orphans: Orphans | None = None,
         inflight_max: int = limits.GATEWAY_INFLIGHT_MAX,
+        log_silent_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """Take the parts; `live_workers` returns the pool's (`FleetView.live("worker", pool)`)."""
+        """Take the parts.
+
+        Args: `live_workers` returns the pool's (`FleetView.live("worker", pool)`); `log_silent_s`
+        for how long the log has not answered.
+        """
         self._clock = clock
         self._entropy = entropy
         self._control = control
@@ -71,6 +76,7 @@ class Submission:
         self._model = model
         self._orphans = orphans or Orphans(clock=clock, closer=closer)
         self._inflight_max = inflight_max
+        self._log_silent_s = log_silent_s
         self._topic = requests_topic(model.pool)
         self._open: set[LiveReply] = set()
         self._draining = False
@@ -96,8 +102,8 @@ class Submission:
     ) -> LiveReply:
         """Send a request and return its reply, already followed from its floor on.
 
-        Raises: InvalidRequest (too long a prompt), Overloaded, EventTooLarge: nothing was sent.
-            ReplyBroken where the send's outcome was unknown; the id was closed first.
+        Raises: InvalidRequest (too long a prompt), Overloaded, LogAway, EventTooLarge: nothing was
+            sent. HandoverFailed where the send's outcome was unknown; the id was closed first.
         """
         # From here to `follow` nothing is awaited: no record can pass between floor and follow.
         ticket = self.ticket(canonical, prompt_token_ids, request_id, resumable=resumable)
@@ -115,7 +121,7 @@ class Submission:
             await self._close_unknown(followed, reply)
             if followed.fold.end is None or followed.fold.end.terminal is None:
                 await reply.release()
-                raise ReplyBroken(
+                raise HandoverFailed(
                     CloseReason.FAILED, "The request could not be handed over; it was closed"
                 ) from error
         except asyncio.CancelledError:
@@ -135,7 +141,7 @@ class Submission:
     ) -> Ticket:
         """Return ids, place and times of a new request; its floor is the tail's position now.
 
-        Raises: Overloaded, InvalidRequest (too long a prompt).
+        Raises: Overloaded, LogAway, InvalidRequest (too long a prompt).
         """
         token_budget(canonical, len(prompt_token_ids), self._model.context_tokens)
         incarnation, lanes = self._require_room()
@@ -227,7 +233,7 @@ class Submission:
             self._orphans.left(reply.followed)
 
     def _require_room(self) -> tuple[int, tuple[int, ...]]:
-        """Return the reply topic's incarnation and the open lanes. Raises Overloaded."""
+        """Return the reply topic's incarnation and the open lanes. Raises Overloaded, LogAway."""
         incarnation = self._control.incarnation(REPLIES)
         if self._draining:
             raise Overloaded("Overloaded: this gateway is shutting down")
@@ -235,6 +241,8 @@ class Submission:
             raise Overloaded("Overloaded: the platform is starting")
         if max(len(self._open), self._reader.count) >= self._inflight_max:
             raise Overloaded("Overloaded: too many requests in flight at this gateway")
+        if self._log_silent_s() > limits.LOG_SILENT_MS / 1000:
+            raise LogAway("Service unavailable: the platform's log does not answer")
         lanes = open_lanes(self._live_workers())
         if not lanes:
             raise Overloaded(f"Overloaded: no worker serves {self._model.alias} yet")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from infra.errors import ConfigError
@@ -71,6 +71,13 @@ def _one_of(*choices: str) -> Cast:
     return convert
 
 
+def _brokers(value: str) -> int:
+    if value not in ("1", "3", "5"):
+        # An even number has no more lives than the odd one below it.
+        raise ValueError("1, 3 or 5: more than half of them must live for the log to be written")
+    return int(value)
+
+
 def _path(value: str) -> Path:
     return Path(_text(value)).expanduser().absolute()
 
@@ -107,8 +114,8 @@ def _pool(value: str) -> str:
     return value
 
 
-def _descriptor(value: str) -> int | None:
-    return cast(int, _whole(0, 1 << 20)(value)) if value else None
+def _optional(convert: Cast) -> Cast:
+    return lambda value: convert(value) if value else None
 
 
 def _secret(value: str) -> bytes:
@@ -159,7 +166,7 @@ class Config:
     """Replies that one engine makes at the same time."""
     host: str = _setting(_text, "127.0.0.1")
     port: int = _setting(_PORT, 8_080)
-    listen_fd: int | None = _setting(_descriptor, None)
+    listen_fd: int | None = _setting(_optional(_whole(0, 1 << 20)), None)
     """Inherited listening socket of the public address; None = bind none."""
     health_port: int = _setting(_PORT, 0)
     """Loopback port of /health, /ready and /metrics; 0 = none."""
@@ -175,6 +182,8 @@ class Config:
     scripted_step_ms: float = _setting(_real(0, 60_000), 5.0)
     cors_origins: str = _setting(_origins, "")
     """Web origins whose pages may call the API, joined by commas; `*` = all, empty = none."""
+    scripted_crash_token_id: int | None = _setting(_optional(_whole(0, 1 << 31)), None)
+    """The scripted engine ends its process over a prompt with this token; empty = over none."""
     keepalive_ms: int = _setting(_MILLISECONDS, limits.KEEPALIVE_MS)
     resumable_grace_ms: int = _setting(_MILLISECONDS, limits.RESUMABLE_GRACE_MS)
     deadline_ms: int = _setting(_MILLISECONDS, limits.DEADLINE_MS)
@@ -192,7 +201,8 @@ class Config:
     # --- settings that only the supervisor and the commands look at
     workers: int = _setting(_whole(1, limits.LANES), 1)
     gateways: int = _setting(_whole(1, 64), 1)
-    brokers: int = _setting(_whole(1, 1), 1)
+    brokers: int = _setting(_brokers, 1)
+    """Embedded Kafka brokers; fixed by a data folder's first start."""
     kafka_port: int = _setting(_PORT, 9_092)
     clickhouse_port: int = _setting(_PORT, 8_123)
     url: str = _setting(lambda value: _url(value) if value else "", "")

@@ -25,6 +25,7 @@ GATEWAY_INFLIGHT_MAX = 2_048
 KEEPALIVE_MS = 10_000
 SLOW_CLIENT_MS = 30_000
 RETRY_AFTER_S = 2
+LOG_SILENT_MS = 3_500
 HTTP_HEAD_BYTES_MAX = 64 * KIB
 HTTP_HEAD_READ_MS = 30_000
 HTTP_BODIES_BYTES_MAX = 256 * MIB
@@ -68,6 +69,8 @@ TOP_LOGPROBS_MAX = 20
 TAIL_ENDED_IDS_MAX = 20_000
 COMMIT_EVERY_MS = 250
 LANES_FETCH_WAIT_MS = 100
+BARREN_STARTS_MAX = 3
+PREFILL_AHEAD_MS = 500
 
 # --- gateway reader
 MAILBOX_ENTRIES_MAX = 1_024
@@ -178,6 +181,8 @@ assert 4 * METERING_LINGER_MS <= 1_000
 assert 2 * DEAD_LETTER_VALUE_BYTES_MAX < EVENT_BYTES_MAX
 # A query never holds one of the engine's workers for ever, so that inserts get their turn.
 assert CLICKHOUSE_WORKERS >= 2
+# The log is called away before a send to it is given up, and not for the loss of one broker (3 s).
+assert 3_000 < LOG_SILENT_MS < SEND_TIMEOUT_MS
 # Clients are told to come back soon; SDKs sleep a day if told to.
 assert 0 < RETRY_AFTER_S <= 60
 # A usage event may come again for as long as its request may be delivered again.

@@ -18,6 +18,7 @@ from infra.control import ControlView
 from infra.memory import MemoryBroker
 from infra.ports import LogReader, LogWriter, TopicPartition
 from infra.system import SystemEntropy
+from infra.watched_writer import Pulse, WatchedWriter
 from schemas import limits
 from schemas.codec import decode, encode
 from schemas.dialects.canonical import CanonicalMessage, CanonicalRequest
@@ -291,9 +292,11 @@ def _gateway(
     def writer(purpose: str) -> LogWriter:
         return broker.writer(f"{name}-{purpose}", send_timeout_ms=send_timeout_ms)
 
+    clock = LoopClock()
+    pulse = Pulse(clock)
     return build_parts(
         Wiring(
-            clock=LoopClock(),
+            clock=clock,
             entropy=SystemEntropy(),
             control=control,
             live_workers=lambda: workers,
@@ -301,12 +304,13 @@ def _gateway(
             reply_reader=broker.reader(name),
             claim_reader=broker.reader(f"{name}-claims"),
             open_reader=open_reader,
-            requests=writer("requests"),
+            requests=WatchedWriter(writer("requests"), pulse),
             closes=writer("closes"),
             claims=writer("claims"),
             gateway=f"gateway-{number}/1",
             model=model,
             grace_ms=grace_ms,
+            log_silent_s=pulse.silent_s,
         )
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.claim_tail import ClaimTail
 from gateway.claims import Claims
-from gateway.errors import Overloaded
+from gateway.errors import LogAway, Overloaded
 from infra.memory import MemoryBroker, SendFate
 from infra.ports import TopicPartition
 from schemas import limits
@@ -115,13 +115,13 @@ def test_a_claim_that_is_too_old_to_start_is_closed_freed_and_claimed_anew() -> 
 
 
 def test_a_claim_that_cannot_be_recorded_is_refused_and_sends_nothing() -> None:
-    """The event goes out only after the own claim was read back; a dead log means 529."""
+    """The event goes out only after the own claim was read back; a dead log means 503."""
 
     async def scenario() -> None:
         lost = [SendFate(kind="lose")] * 1_000
         broker = MemoryBroker(LoopClock(), SendFates({"gateway-claims": lost}))
         async with platform(broker=broker, send_timeout_ms=100) as p:
-            with pytest.raises(Overloaded, match="could not be recorded"):
+            with pytest.raises(LogAway, match="could not be recorded"):
                 await call(p)
             ends = [
                 broker.partition(TopicPartition(requests_topic(POOL), lane)).bounds().end

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.errors import Overloaded, ReplyBroken
+from gateway.errors import LogAway, Overloaded, ReplyBroken, show
 from gateway.mailbox import Chunk
 from gateway.submission import token_budget
 from infra.memory import MemoryBroker, NoFaults, SendFate
@@ -169,9 +169,33 @@ def test_a_send_of_unknown_outcome_is_closed_before_the_answer(kind: str) -> Non
             with pytest.raises(ReplyBroken) as caught:
                 await p.submission.submit(canonical(), [1], IDENTITY)
             assert caught.value.reason is CloseReason.FAILED
+            shown = show(caught.value)
+            assert (shown.status, shown.retry_after_s) == (503, limits.RETRY_AFTER_S)
             end = broker.partition(TopicPartition(REPLIES, 0)).bounds().end
             assert end == 1
             assert p.submission.open_count == 0 and p.reader.count == 0
+
+    run_virtually(scenario())
+
+
+def test_a_log_that_is_silent_for_long_refuses_new_requests_at_once() -> None:
+    """The loss of one broker is waited for; after that clients get a 503 before work starts."""
+
+    async def scenario() -> None:
+        broker = MemoryBroker(LoopClock(), FirstRequestSend(SendFate(kind="lose")))
+        async with platform(answer_hello, broker=broker, send_timeout_ms=10_000) as p:
+            first = asyncio.create_task(p.submission.submit(canonical(), [1], IDENTITY))
+            await asyncio.sleep(3)
+            second = asyncio.create_task(p.submission.submit(canonical(), [1], IDENTITY))
+            await asyncio.sleep(1)
+            assert not first.done() and not second.done()
+            with pytest.raises(LogAway) as caught:
+                await p.submission.submit(canonical(), [1], IDENTITY)
+            shown = show(caught.value)
+            assert (shown.status, shown.retry_after_s) == (503, limits.RETRY_AFTER_S)
+            for waiting in (first, second):
+                with pytest.raises(ReplyBroken):
+                    await waiting
 
     run_virtually(scenario())
 
