@@ -8,18 +8,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas.dialects import fields
-from schemas.dialects.canonical import CanonicalRequest, InvalidRequest, Thinking
+from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.dialects.openai_errors import error_body, invalid_body, refuse_unknown
 from schemas.dialects.openai_formats import EXTENSIONS, read_output, read_response_format
 from schemas.dialects.openai_members import LABELS, SAMPLING, includes_usage, read_labels, sampled
 from schemas.dialects.openai_messages import read_messages
+from schemas.dialects.openai_thinking import read_effort, read_template_settings
 from schemas.dialects.openai_tools import read_tool_choice, read_tools
 from schemas.limits import LOGPROBS_MAX
 from schemas.requests import Dialect
 
-__all__ = ["EFFORTS", "error_body", "invalid_body", "parse", "read_effort"]
-
-EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+__all__ = ["error_body", "invalid_body", "parse"]
 
 _BUILT = (
     SAMPLING
@@ -67,18 +66,11 @@ def parse(body: object, version: str) -> CanonicalRequest:
         tools=tools,
         tool_choice=read_tool_choice(request, tools, flat=False),
         output=read_output(request, form),
-        thinking=_thinking(request),
+        thinking=read_template_settings(request.get("chat_template_kwargs"))
+        or read_effort(request.get("reasoning_effort"), "reasoning_effort"),
         user=user,
     )
     return sampled(canonical, request)
-
-
-def read_effort(value: object, path: str) -> Thinking | None:
-    """Return the wish to think that an effort says; how much is the model's. Raises
-    InvalidRequest."""
-    if value is None:
-        return None
-    return Thinking(enabled=fields.as_choice(value, path, EFFORTS) != "none")
 
 
 def _max_tokens(request: Mapping[str, object]) -> int | None:
@@ -96,16 +88,3 @@ def _logprobs(request: Mapping[str, object]) -> int | None:
     if top:
         raise InvalidRequest("top_logprobs", "is only allowed when logprobs is true")
     return None
-
-
-def _thinking(request: Mapping[str, object]) -> Thinking | None:
-    """Return the wish to think: of the API, or of vLLM's extension for chat templates."""
-    asked = read_effort(request.get("reasoning_effort"), "reasoning_effort")
-    path = "chat_template_kwargs"
-    if request.get(path) is None:
-        return asked
-    settings = fields.as_object(request[path], path)
-    refuse_unknown(settings, ("enable_thinking",), path)
-    if settings.get("enable_thinking") is None:
-        return asked
-    return Thinking(enabled=fields.as_flag(settings["enable_thinking"], f"{path}.enable_thinking"))
