@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 import jinja2
-from jinja2 import meta, nodes
+from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -58,7 +58,7 @@ class ChatTemplate:
             ).strftime(form)
         try:
             self._template = environment.from_string(source)
-            names = meta.find_undeclared_variables(environment.parse(source))
+            names = {node.name for node in environment.parse(source).find_all(nodes.Name)}
         except jinja2.TemplateError as error:
             raise StartupError(f"the model's chat template is malformed: {error}") from error
         self.knows_tools = "tools" in names

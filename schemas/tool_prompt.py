@@ -62,7 +62,7 @@ def native_turns(messages: Iterable[CanonicalMessage], mark: Mark) -> list[Turn]
 
 
 def native_tools(tools: Iterable[Tool], mark: Mark) -> list[Turn]:
-    """Return tools for a template that knows them; members that are absent stay so."""
+    """Return tools for a template that knows them."""
     return [{"type": "function", "function": _function(tool, mark)} for tool in tools]
 
 
@@ -132,11 +132,12 @@ def _native(message: CanonicalMessage, mark: Mark) -> Turn:
 
 
 def _function(tool: Tool, mark: Mark) -> Turn:
-    function: Turn = {"name": mark(tool.name)}
-    if tool.description is not None:
-        function["description"] = mark(tool.description)
-    function["parameters"] = _marked(tool.schema, mark)
-    return function
+    # Templates add a description to other text without asking whether there is one.
+    return {
+        "name": mark(tool.name),
+        "description": mark(tool.description or ""),
+        "parameters": _marked(tool.schema, mark),
+    }
 
 
 def _description(tools: Iterable[Tool], mark: Mark) -> str:
