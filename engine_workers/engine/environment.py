@@ -89,6 +89,9 @@ def _fixed(settings: VllmSettings) -> dict[str, str]:
     if settings.device == "cpu":
         # Binding threads to cores starves the process's own event loop thread on small machines.
         variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        # vLLM compiles two small functions (log probabilities, random draws) at their first use:
+        # that takes a C++ compiler, which a machine need not have, and stalls a step for seconds.
+        variables["TORCH_COMPILE_DISABLE"] = "1"
     return variables
 
 

@@ -40,6 +40,16 @@ def test_gpu_has_its_own_process(tmp_path: Path) -> None:
     assert not within.in_own_process
 
 
+def test_nothing_is_compiled_on_a_cpu(tmp_path: Path) -> None:
+    """A user's machine needs no C++ compiler; on a GPU vLLM compiles as it likes."""
+    cpu = missing_environment(CPU, cores=2, prefix=tmp_path, environ={})
+    gpu = VllmSettings(model_path=Path("model"), device="cuda", dtype="bfloat16")
+    assert cpu["TORCH_COMPILE_DISABLE"] == "1"
+    assert "TORCH_COMPILE_DISABLE" not in missing_environment(
+        gpu, cores=2, prefix=tmp_path, environ={}
+    )
+
+
 def test_step_tokens_by_dtype() -> None:
     """A step computes fewer tokens in float32, and what is set wins."""
     fast = VllmSettings(model_path=Path("model"), dtype="bfloat16")
