@@ -6,6 +6,7 @@ composition roots `engine_workers.__main__` and `engine_workers.bench`.
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -68,11 +69,17 @@ def _scripted_engine(config: Config) -> Engine:
             runs_max=config.runs_max,
             kv_blocks=_KV_BLOCKS_PER_RUN * config.runs_max,
             context_tokens=config.context_tokens,
+            crash_token_id=config.scripted_crash_token_id,
         ),
         sleep=time.sleep,
         decode=tokenizer.decoder,
         guidance=cache(lambda: _guidance(config.model_path, script)),
+        crash=None if config.scripted_crash_token_id is None else _die,
     )
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _guidance(model_path: Path, script: Script) -> "Guidance":

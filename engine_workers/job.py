@@ -31,6 +31,8 @@ class Phase(Enum):
     """Its start is sent, not read back; the engine may prefill, nothing is published."""
     RUNNING = auto()
     """Its start is read back and current; tokens are published."""
+    HELD = auto()
+    """Another request runs alone (`engine_workers.quarantine`); this one starts after it."""
     DOUBTED = auto()
     """Its attempt was given up; see `Job.proof_after`."""
     CLOSING = auto()
@@ -134,9 +136,20 @@ class Job:
     close_message: str | None = None
     close_unsent: bool = False
     """The close's send failed or its outcome is unknown: it is sent again."""
+    suspect: bool = False
+    """While held: it will have to run alone."""
     proof_after: int | None = None
     """While doubted: number of the newest commit sent before the doubt; only the success of a
     later one proves that the lane is still ours. None where the doubt needs no proof."""
+
+    @property
+    def is_old(self) -> bool:
+        """Tell whether the record waited long, as one does whose worker died.
+
+        Its start is read back before the engine sees it: should it end this process too, the log
+        tells so. For fresh records the engine prefills meanwhile.
+        """
+        return self.taken_ms - self.append_time_ms > limits.PREFILL_AHEAD_MS
 
     def next_deltas(self, now_ms: int) -> list[Delta]:
         """Return all unpublished tokens, a delta for each choice with news.

@@ -24,6 +24,7 @@ from engine_workers.job import (
 from engine_workers.outbox import Fact, Outbox
 from engine_workers.pump import Abort, Command, Rejection
 from engine_workers.pump import Start as StartRun
+from engine_workers.quarantine import Quarantine, Verdict, poison_message
 from engine_workers.tail import ReplyTail, TailedReply
 from engine_workers.usage_sender import UsageSender
 from infra.errors import LogError
@@ -57,7 +58,7 @@ class Jobs:
         metrics: Metrics,
         fleet: FleetView,
         submit: Callable[[Command], None],
-        bury: Callable[[Job, str], None],
+        bury: Callable[[Job, str, Callable[[Job], None]], None],
     ) -> None:
         self.incarnation = incarnation
         self._clock = clock
@@ -66,6 +67,7 @@ class Jobs:
         self._fleet = fleet
         self._submit = submit
         self._bury = bury
+        self._quarantine = Quarantine(incarnation)
         self._jobs: dict[str, Job] = {}
         self._by_run: dict[str, Job] = {}
         self._log = structlog.get_logger("worker")
@@ -151,7 +153,7 @@ class Jobs:
         """The floor is gone: dead-letter, no usage, finish."""
         job = self._jobs.pop(request_id, None)
         if job is not None:
-            self._bury(job, "the floor of its reply lies below the log's start")
+            self._bury(job, "the floor of its reply lies below the log's start", self.finish)
 
     # --- from the engine and the outbox
 
@@ -207,13 +209,15 @@ class Jobs:
         for job in list(self._jobs.values()):
             if job.phase is Phase.CLOSING and job.close_unsent:
                 self._send_close(job)
-            elif job.phase in (Phase.STARTING, Phase.RUNNING, Phase.DOUBTED):
+            elif job.phase in (Phase.STARTING, Phase.RUNNING, Phase.DOUBTED, Phase.HELD):
                 if now_ms > job.request.deadline_ms:
                     self._close(job, CloseReason.DEADLINE, "the deadline has passed")
                 elif self._is_abandoned(job):
                     self._close(job, CloseReason.ABANDONED, "its gateway is gone")
                 elif job.phase is Phase.DOUBTED and job.proof_after is None:
                     self._consider(job)
+        for job in self._quarantine.due(self._jobs, self._is_barren):
+            self._consider(job)
 
     def _is_abandoned(self, job: Job) -> bool:
         request = job.request
@@ -238,9 +242,36 @@ class Jobs:
             assert usage is not None, "an ended fold has its usage"
             self._meter(job, usage)
         elif action is Action.START:
-            self._start(job, reply.fold)
+            self._admit(job, reply)
         else:
             self._close(job, *CLOSES[action])
+
+    def _admit(self, job: Job, reply: TailedReply) -> None:
+        """Start a job, or hold it while another runs alone, or give it up (design rule 6.11)."""
+        verdict = self._quarantine.judge(job, reply.fold)
+        if verdict is Verdict.LATER:
+            return
+        if verdict is Verdict.NEVER:
+            job.phase, job.close_reason = Phase.CLOSING, CloseReason.FAILED
+            job.close_message = poison_message(reply.fold)
+            self._metrics.count("requests_given_up")
+            self._bury(job, job.close_message, self._close_buried)
+            return
+        if verdict is Verdict.ALONE:
+            for other in [other for other in self._jobs.values() if other.attempt is not None]:
+                self._abort(other)  # it goes on after its accepted tokens
+                other.phase = Phase.HELD
+        self._start(job, reply.fold)
+
+    def _is_barren(self, job: Job) -> bool:
+        """Tell whether no token of a running job was accepted since its start."""
+        locator = job.request.locator
+        reply = self._tail.look_up(job.request.request_id, locator.partition, locator.floor)
+        return reply is None or bool(reply.fold.barren)
+
+    def _close_buried(self, job: Job) -> None:
+        if self._jobs.get(job.request.request_id) is job and job.phase is Phase.CLOSING:
+            self._send_close(job)
 
     def _start(self, job: Job, fold: ReplyFold) -> None:
         """Open an attempt; the engine prefills while the start is on its way."""
@@ -259,10 +290,12 @@ class Jobs:
                 identity=request.identity,
                 placement=request.placement,
                 traceparent=request.traceparent,
+                alone=self._quarantine.alone == request.request_id,
             ),
         )
-        for run in job.attempt.runs:
-            self._run(job, run)
+        if not job.is_old:
+            for run in job.attempt.runs:
+                self._run(job, run)
 
     def _run(self, job: Job, run: ChoiceRun) -> None:
         """Let the engine continue after the tokens of a choice that has not ended."""
@@ -288,6 +321,8 @@ class Jobs:
                 self._end_run(run)
                 attempt.runs[index] = again
                 self._run(job, again)
+            elif job.is_old:
+                self._run(job, run)
         self._publish(job, self._clock.now_ms())
 
     def _publish(self, job: Job, now_ms: int) -> None:

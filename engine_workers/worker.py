@@ -122,7 +122,7 @@ class Worker:
         The first task that fails ends it with that task's error.
         """
         await self._tail.start()  # before joining: nothing of our lanes may slip past the tail
-        await self.deps.group.join([requests_topic(self.deps.pool)])
+        await self.deps.group.join([requests_topic(self.deps.pool)], work=self._lanes.work)
         self.state = ProcessState.SERVING
         await self._reporter.run_once()  # at once: who sees us ready expects gateways to know it
         async with asyncio.TaskGroup() as group:
@@ -161,8 +161,8 @@ class Worker:
             task.cancel()
         await self._reporter.say_goodbye()
 
-    def _bury_job(self, job: Job, reason: str) -> None:
-        """Dead-letter a job's request in the background, then finish its records."""
+    def _bury_job(self, job: Job, reason: str, then: Callable[[Job], None]) -> None:
+        """Dead-letter a job's request in the background, then go on with it."""
         record = LogRecord(
             topic=requests_topic(self.deps.pool),
             partition=job.lane,
@@ -171,13 +171,15 @@ class Worker:
             key=None,
             value=encode(job.request),
         )
-        task = asyncio.get_running_loop().create_task(self._bury_then_finish(job, record, reason))
+        task = asyncio.get_running_loop().create_task(self._bury_then(job, record, reason, then))
         self._burials.add(task)
         task.add_done_callback(self._burials.discard)
 
-    async def _bury_then_finish(self, job: Job, record: LogRecord, reason: str) -> None:
+    async def _bury_then(
+        self, job: Job, record: LogRecord, reason: str, then: Callable[[Job], None]
+    ) -> None:
         await self._bury(record, reason)
-        self.jobs.finish(job)
+        then(job)
 
     async def _bury(self, record: LogRecord, reason: str) -> bool:
         """Bury a record; an unreachable log is waited for, since the offset must not be lost."""

@@ -34,6 +34,14 @@ class End:
     message: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BarrenStart:
+    """A start after which no token was accepted yet: by which worker's incarnation, and how."""
+
+    worker: str
+    alone: bool
+
+
 def ended_fold(terminal: Terminal, append_time_ms: int, cached_tokens: int | None) -> "ReplyFold":
     """Return what the fold of a finished reply shows to clients, from its counted terminal alone.
 
@@ -58,6 +66,8 @@ class ReplyFold:
 
     attempt: str | None = None
     starts: int = 0
+    barren: tuple[BarrenStart, ...] = ()
+    """Starts since the newest accepted token, those of one worker in a row counted once."""
     origin: Origin | None = None
     accepted: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """Accepted token ids by (segment, choice)."""
@@ -92,6 +102,9 @@ class ReplyFold:
         if isinstance(fact, Start):
             self.attempt = fact.attempt
             self.starts += 1
+            barren = BarrenStart(fact.worker, fact.alone)
+            if self.barren[-1:] != (barren,):
+                self.barren = (*self.barren, barren)
         else:
             self.end = End(
                 terminal=None,
@@ -118,6 +131,7 @@ class ReplyFold:
         if delta.token_ids:
             tokens.extend(delta.token_ids)
             self.accepted_count += len(delta.token_ids)
+            self.barren = ()
             if self.first_token_at_ms is None:
                 self.first_token_at_ms = append_time_ms
                 self.cached_tokens = delta.cached_tokens

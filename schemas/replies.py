@@ -96,6 +96,8 @@ class Start:
     identity: Identity
     placement: Placement
     traceparent: str | None = None
+    alone: bool = False
+    """The engine runs nothing else until this attempt's first token (design rule 6.11)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

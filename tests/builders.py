@@ -64,12 +64,20 @@ def placement(pool: str = "pool") -> Placement:
     return Placement(alias="model", model="model", model_version="v1", pool=pool)
 
 
-def start(attempt: str = "a", request_id: str = REQUEST_ID, *, choices: int = 1) -> Start:
-    """Return a start of `attempt`."""
+def start(
+    attempt: str = "a",
+    request_id: str = REQUEST_ID,
+    *,
+    choices: int = 1,
+    worker: str = "worker-0/1",
+    alone: bool = False,
+) -> Start:
+    """Return a start of `attempt` by the incarnation `worker`."""
     return Start(
         request_id=request_id,
         attempt=attempt,
-        worker="worker-0/1",
+        worker=worker,
+        alone=alone,
         header=header(choices=choices),
         identity=identity(),
         placement=placement(),

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from engine_workers.engine.script import Script
-from engine_workers.engine.scripted_engine import ScriptedEngine
+from engine_workers.engine.scripted_engine import Model, ScriptedEngine
 from engine_workers.pump import EnginePump
 from engine_workers.worker import Worker, WorkerDeps
 from infra.memory import MemoryBroker
@@ -76,10 +76,25 @@ def make_bench() -> Bench:
 
 
 @asynccontextmanager
-async def running_worker(bench: Bench, name: str = "worker-0") -> AsyncIterator[Worker]:
-    """Run a worker and its pump until the block ends; it dies there without leaving the group."""
+async def running_worker(
+    bench: Bench, name: str = "worker-0", *, crash: tuple[int, asyncio.Event] | None = None
+) -> AsyncIterator[Worker]:
+    """Run a worker and its pump until the block ends; it dies there without leaving the group.
+
+    Args: `crash` is the token that ends the pump, and what is set then.
+    """
     broker, clock, entropy = bench.broker, SystemClock(), SystemEntropy()
-    engine = ScriptedEngine(Script(vocab_size=1_000, eos_id=2))
+
+    def die() -> None:
+        assert crash is not None
+        crash[1].set()
+        raise asyncio.CancelledError
+
+    engine = ScriptedEngine(
+        Script(vocab_size=1_000, eos_id=2),
+        Model(crash_token_id=crash[0] if crash else None),
+        crash=die,
+    )
     pump: EnginePump
 
     async def open_reader() -> LogReader:

@@ -46,6 +46,8 @@ class Model:
     kv_blocks: int = 4_096
     block_tokens: int = 16
     context_tokens: int = 4_096
+    crash_token_id: int | None = None
+    """A prompt that holds this token ends the process, as one that a real engine dies of does."""
 
     @property
     def steps_per_token(self) -> int:
@@ -59,7 +61,7 @@ class ScriptedEngine:
     `sleep` spends each step's modelled time in the calling thread; None leaves that to whoever
     reads `last_step_s`. `decode` makes a decoder per run that has stop strings; without it stop
     strings never match. `guidance` gives what grammars and bad words need, once they are asked for;
-    without it they are refused.
+    without it they are refused. `crash` ends the process that calls it.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class ScriptedEngine:
         sleep: Callable[[float], None] | None = None,
         decode: Callable[[], TokenDecoder] | None = None,
         guidance: LoadGuidance | None = None,
+        crash: Callable[[], None] | None = None,
     ) -> None:
         self._script = script
         self._eos_ids = (script.eos_id,)
@@ -79,6 +82,7 @@ class ScriptedEngine:
         self._sleep = sleep
         self._decode = decode
         self._guidance = guidance
+        self._crash = crash
         self._waiting: dict[str, _Run] = {}
         self._running: dict[str, _Run] = {}
         self._ended: list[StepOutput] = []  # continuations of replies that were whole already
@@ -168,6 +172,8 @@ class ScriptedEngine:
             del self._waiting[run.request.run_id]
             self._running[run.request.run_id] = run
             self._blocks_used += blocks
+            if self._crash is not None and self._model.crash_token_id in run.to_prefill:
+                self._crash()
             self._look_up(run)
 
     def _look_up(self, run: "_Run") -> None:

@@ -69,3 +69,20 @@ def test_the_origin_is_the_first_start_or_else_the_close() -> None:
     """Identity and acceptance time come from the first record that carries a header."""
     assert folded(start("a"), start("b"))[0].origin.append_time_ms == 100  # type: ignore[union-attr]  # set by the start
     assert folded(delta(0, 5), closed())[0].origin.append_time_ms == 101  # type: ignore[union-attr]  # set by the close
+
+
+def test_starts_without_a_token_are_remembered_until_one_is_accepted() -> None:
+    """Who started in vain, and whether alone; one worker's repeats count once, a token ends it."""
+    starts = [
+        start("a", worker="w/1"),
+        start("b", worker="w/1"),
+        start("c", worker="w/2"),
+        start("d", worker="w/3", alone=True),
+    ]
+    fold, _ = folded(*starts, delta(0, 5, attempt="a"))
+    assert [(barren.worker, barren.alone) for barren in fold.barren] == [
+        ("w/1", False),
+        ("w/2", False),
+        ("w/3", True),
+    ]
+    assert folded(*starts, delta(0, 5, attempt="d"))[0].barren == ()

@@ -8,9 +8,9 @@ from engine_workers.worker import Worker
 from infra.ports import TopicPartition
 from schemas.fold import ReplyFold
 from schemas.replies import Closed, CloseReason, Delta, Start
-from schemas.topics import REPLIES
+from schemas.topics import REPLIES, workers_group
 from tests.builders import REQUEST_ID, closed, delta, request, start
-from tests.worker_harness import TOPIC, Bench, make_bench, running_worker, until
+from tests.worker_harness import POOL, TOPIC, Bench, make_bench, running_worker, until
 
 Scenario = Callable[[Bench, Worker], Awaitable[None]]
 LONG = 4_000
@@ -299,3 +299,101 @@ def test_another_worker_takes_over_the_lanes_of_one_that_left() -> None:
         }
 
     asyncio.run(play())
+
+
+def ended_workers(count: int) -> list[Start]:
+    """Return starts of one request by as many workers, none of which got a token accepted."""
+    return [start(f"attempt-{n}", worker=f"gone-{n}/1") for n in range(count)]
+
+
+def test_a_suspect_runs_alone_until_its_first_token() -> None:
+    """What runs is stopped and goes on after its accepted tokens; nobody's tokens are lost."""
+    other = "00000000-0000-4000-8000-000000000002"
+
+    async def before(bench: Bench) -> None:
+        await bench.say(*ended_workers(3))
+
+    async def scenario(bench: Bench, worker: Worker) -> None:
+        await bench.submit(request(other, lane=1, max_tokens=1_500))
+        await until(lambda: len(bench.facts()) > 8)
+        await bench.submit(request(max_tokens=3))
+        await until(lambda: len(bench.usage()) == 2, 10)
+
+    bench = run(scenario, before)
+    assert {(usage.close_reason, usage.output_tokens) for usage in bench.usage()} == {
+        (None, 3),
+        (None, 1_500),
+    }
+    starts = [fact for fact in bench.facts() if isinstance(fact, Start)][3:]
+    assert [(fact.request_id, fact.alone) for fact in starts] == [
+        (other, False),
+        (REQUEST_ID, True),
+        (other, False),
+    ]
+    (lonely,) = [index for index, fact in enumerate(bench.facts()) if fact == starts[1]]
+    proof = next(
+        index
+        for index, fact in enumerate(bench.facts())
+        if isinstance(fact, Delta) and fact.attempt == starts[1].attempt
+    )
+    meanwhile = bench.facts()[lonely + 1 : proof]
+    assert not [fact for fact in meanwhile if isinstance(fact, Start)]
+    assert bench.buried == []
+
+
+def test_a_request_that_ended_a_worker_alone_is_closed_and_buried() -> None:
+    """The client gets an error, the operator a dead letter, usage bills nothing, the lane goes
+    on."""
+
+    async def before(bench: Bench) -> None:
+        await bench.say(*ended_workers(3), start("last", worker="gone-3/1", alone=True))
+        await bench.submit(request())
+        await bench.submit(request("00000000-0000-4000-8000-000000000002", max_tokens=2))
+
+    async def scenario(bench: Bench, worker: Worker) -> None:
+        await until(lambda: len(bench.usage()) == 2)
+        await asyncio.sleep(0.6)
+        assert await bench.committed() == 2
+
+    bench = run(scenario, before)
+    (end,) = [fact for fact in bench.facts() if isinstance(fact, Closed)]
+    assert end.reason is CloseReason.FAILED
+    assert end.message == "4 workers ended while they served the request; it was given up"
+    assert [(letter.offset, reason) for letter, reason in bench.buried] == [(0, end.message)]
+    assert {usage.output_tokens for usage in bench.usage()} == {0, 2}
+
+
+def test_a_request_that_kills_its_worker_is_given_up_after_four() -> None:
+    """Its start is on the log before the engine dies of it, so that the next worker knows."""
+    other = "00000000-0000-4000-8000-000000000002"
+
+    async def play() -> Bench:
+        bench = make_bench()
+        await bench.submit(request(prompt=(1, 666), max_tokens=3))
+        await bench.submit(request(other, max_tokens=3))
+        await asyncio.sleep(0.6)  # it is no fresh record any more
+        for life in range(4):
+            crashed = asyncio.Event()
+            async with running_worker(bench, f"worker-{life}", crash=(666, crashed)) as worker:
+                async with asyncio.timeout(5):
+                    await crashed.wait()
+            member_id = worker.deps.group.member_id()
+            assert member_id is not None
+            bench.broker.eject(workers_group(POOL), member_id)
+        async with running_worker(bench, "worker-4", crash=(666, asyncio.Event())):
+            await until(lambda: len(bench.usage()) == 2, 10)
+        return bench
+
+    bench = asyncio.run(play())
+    starts = [fact for fact in bench.facts() if isinstance(fact, Start)]
+    assert [fact.alone for fact in starts if fact.request_id == REQUEST_ID] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert {(usage.request_id, usage.output_tokens) for usage in bench.usage()} == {
+        (REQUEST_ID, 0),
+        (other, 3),
+    }
+    assert len(bench.buried) == 1
