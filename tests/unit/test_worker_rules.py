@@ -314,15 +314,15 @@ def test_a_suspect_runs_alone_until_its_first_token() -> None:
         await bench.say(*ended_workers(3))
 
     async def scenario(bench: Bench, worker: Worker) -> None:
-        await bench.submit(request(other, lane=1, max_tokens=1_500))
+        await bench.submit(request(other, lane=1, max_tokens=300))
         await until(lambda: len(bench.facts()) > 8)
         await bench.submit(request(max_tokens=3))
-        await until(lambda: len(bench.usage()) == 2, 10)
+        await until(lambda: len(bench.usage()) == 2, 20)
 
     bench = run(scenario, before)
     assert {(usage.close_reason, usage.output_tokens) for usage in bench.usage()} == {
         (None, 3),
-        (None, 1_500),
+        (None, 300),
     }
     starts = [fact for fact in bench.facts() if isinstance(fact, Start)][3:]
     assert [(fact.request_id, fact.alone) for fact in starts] == [
@@ -381,7 +381,7 @@ def test_a_request_that_kills_its_worker_is_given_up_after_four() -> None:
             assert member_id is not None
             bench.broker.eject(workers_group(POOL), member_id)
         async with running_worker(bench, "worker-4", crash=(666, asyncio.Event())):
-            await until(lambda: len(bench.usage()) == 2, 10)
+            await until(lambda: len(bench.usage()) == 2, 20)
         return bench
 
     bench = asyncio.run(play())
