@@ -104,6 +104,11 @@ class JsonScanner:
         return self._high + self._escape
 
     @property
+    def in_number(self) -> bool:
+        """True while the text so far ends in a number."""
+        return self._expect is _Expect.NUMBER
+
+    @property
     def closers(self) -> str | None:
         """What makes a whole value of the text so far; None inside a key, a string or a word."""
         whole = self._expect in (_Expect.FIRST_ITEM, _Expect.FIRST_KEY, _Expect.NEXT)
@@ -254,10 +259,17 @@ def completed(partial: str) -> str:
     an empty object. A number that ends the text counts as it stands.
     """
     scanner, keep = JsonScanner(), 0
-    for position in range(len(partial)):
-        scanner.push(partial[position])
+    for position, character in enumerate(partial):
+        was_number = scanner.in_number
+        scanner.push(character)
+        if scanner.in_number:
+            continue  # a number is whole where something follows it, or nothing
         if scanner.closers is not None:
             keep = position + 1
+        elif was_number:
+            keep = position
+    if scanner.closers is not None:
+        keep = len(partial)
     if not keep:
         return "{}"
     scanner = JsonScanner()

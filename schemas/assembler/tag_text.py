@@ -13,7 +13,7 @@ BLANKS = " \t\r\n"
 class UntilTag:
     """Text up to a tag; of the text, all but the blanks that touch the tag is shown."""
 
-    __slots__ = ("_blanks", "_held", "_tag", "_trims")
+    __slots__ = ("_blanks", "_held", "_tag", "_trims", "dropped")
 
     def __init__(self, tag: str, *, trims: bool = False) -> None:
         """Take the tag; with `trims`, blanks before the first text are not shown either."""
@@ -24,6 +24,8 @@ class UntilTag:
         """A proper beginning of the tag that the text so far ends with."""
         self._blanks: list[str] = []
         """Blanks before `_held`: shown once text follows."""
+        self.dropped = ""
+        """The blanks before the tag, once it came: text after all where the tag is."""
 
     def push(self, text: str) -> tuple[str, str | None]:
         """Return what may be shown now, and what follows the tag: None while there is no tag."""
@@ -31,6 +33,7 @@ class UntilTag:
         at = text.find(self._tag)
         if at >= 0:
             shown = self._show(text[:at])
+            self.dropped = "".join(self._blanks)
             self._held, self._blanks = "", []
             return shown, text[at + len(self._tag) :]
         start = text.rfind(self._tag[0], max(0, len(text) - len(self._tag) + 1))

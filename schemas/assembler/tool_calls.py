@@ -107,7 +107,7 @@ class ToolCalls:
         self._trims = True
         if self._form.bare:
             return self._look_for("{", self._brace, rest)
-        self._begin(self._form.opening)
+        self._begin(self._until.dropped + self._form.opening)
         return rest
 
     def _opening(self, text: str, parts: list[Part]) -> str:
