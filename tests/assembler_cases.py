@@ -2,10 +2,12 @@
 
 import codecs
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from schemas.assembler import Assembler, SseEvent
+import msgspec
+
+from schemas.assembler import Assembler, SseEvent, TokenDecoder
 from schemas.replies import Stop, StopReason
 from schemas.requests import Dialect, ReplyHeader
 
@@ -25,6 +27,15 @@ ANTHROPIC = ReplyHeader(
     created_ms=1_700_000_000_123,
 )
 OPENAI = replace(ANTHROPIC, dialect=Dialect.OPENAI, dialect_version="v1", include_usage=True)
+COMPLETIONS = replace(OPENAI, dialect=Dialect.COMPLETIONS)
+RESPONSES = replace(OPENAI, dialect=Dialect.RESPONSES, include_usage=False)
+HEADERS = {header.dialect: header for header in (ANTHROPIC, OPENAI, COMPLETIONS, RESPONSES)}
+REPLY_IDS = {
+    Dialect.ANTHROPIC: "msg_1",
+    Dialect.OPENAI: "chatcmpl-1",
+    Dialect.COMPLETIONS: "cmpl-1",
+    Dialect.RESPONSES: "resp_1",
+}
 END = Stop(reason=StopReason.END)
 
 
@@ -42,14 +53,24 @@ class ByteDecoder:
         """Return the characters that this token completes."""
         if token_id == SPECIAL_TOKEN:
             return ""
-        piece = bytes([token_id]) if token_id < 256 else PIECES[token_id - 257].encode()
-        return self._decoder.decode(piece)
+        return self._decoder.decode(token_bytes(token_id))
 
 
-def assembler(header: ReplyHeader) -> Assembler:
-    """Return an assembler of byte tokens."""
-    reply_id = "msg_1" if header.dialect is Dialect.ANTHROPIC else "chatcmpl-1"
-    return Assembler(header, reply_id, ByteDecoder)
+def token_bytes(token_id: int) -> bytes:
+    """Return what a token stands for."""
+    if token_id == SPECIAL_TOKEN:
+        return b"<end>"
+    return bytes([token_id]) if token_id < 256 else PIECES[token_id - 257].encode()
+
+
+def sign(thinking: str) -> str:
+    """Return a signature that tests can read."""
+    return f"signed {len(thinking)}"
+
+
+def assembler(header: ReplyHeader, decoder: Callable[[], TokenDecoder] = ByteDecoder) -> Assembler:
+    """Return an assembler, of byte tokens unless told otherwise."""
+    return Assembler(header, REPLY_IDS[header.dialect], decoder, sign=sign, token_text=token_bytes)
 
 
 def token_ids(text: str) -> list[int]:
@@ -66,7 +87,14 @@ def run_whole(
     for run in runs:
         events.extend(reply.feed(0, run))
     events.extend(reply.finish((stop,)))
-    return events, reply.body()
+    return events, decoded(reply.body())
+
+
+def decoded(body: dict[str, object]) -> dict[str, object]:
+    """Return a body as a client reads it."""
+    read = json.loads(msgspec.json.encode(body))
+    assert isinstance(read, dict)
+    return read
 
 
 def engine_stop(

@@ -59,7 +59,8 @@ class ResponsesReply:
         """Return a delta, after the start of its message where it is the first."""
         frames = []
         if not isinstance(self._open, Message):
-            frames = self._begin(Message(self._reply_id, len(self._items)))
+            frames = self._make_room()
+            frames += self._begin(Message(self._reply_id, len(self._items)))
         assert isinstance(self._open, Message)
         frames.append(self._framed(self._open.text(text, self._noted)))
         self._noted.clear()
@@ -73,8 +74,9 @@ class ResponsesReply:
             case Thinking():
                 return self._think(part.text)
             case ToolCallBegin():
+                frames = self._make_room()
                 call = FunctionCall(self._reply_id, len(self._items), part.name, part.index)
-                return self._begin(call)
+                return frames + self._begin(call)
             case ToolArguments():
                 assert isinstance(self._open, FunctionCall)
                 return [self._framed(self._open.arguments(part.text))]
@@ -92,7 +94,7 @@ class ResponsesReply:
         """Return the open item's end and the response as it became."""
         (choice,) = choices
         status = _status(choice.stop)
-        frames = self._end(status) if self._open is not None else []
+        frames = [] if self._open is None else self._end(status)
         response = self._response(status, choice.stop, counts)
         return [*frames, self._frame(f"response.{status}", {"response": response})]
 
@@ -122,17 +124,21 @@ class ResponsesReply:
         frames = []
         if not isinstance(self._open, Reasoning):
             shown = self._header.reasoning_shown
-            frames = self._begin(Reasoning(self._reply_id, len(self._items), shown=shown))
+            frames = self._make_room()
+            frames += self._begin(Reasoning(self._reply_id, len(self._items), shown=shown))
         assert isinstance(self._open, Reasoning)
         delta = self._open.think(text)
         return frames if delta is None else [*frames, self._framed(delta)]
 
     def _begin(self, item: OutputItem) -> list[Frame]:
-        frames = self._end("completed") if self._open is not None else []
         self._open = item
         if not isinstance(item, Message):
             self._noted.clear()
-        return [*frames, *map(self._framed, item.begin())]
+        return [self._framed(event) for event in item.begin()]
+
+    def _make_room(self) -> list[Frame]:
+        """Return the end of the item that is open, where one is."""
+        return self._end("completed") if self._open is not None else []
 
     def _end(self, status: str) -> list[Frame]:
         assert self._open is not None
