@@ -67,13 +67,16 @@ def so_far(fold: ReplyFold) -> tuple[Mail, ...] | None:
     if len({choice for _, choice in fold.accepted}) > 1:
         return None
     mail: list[Mail] = []
-    for (_, choice), token_ids in sorted(fold.accepted.items()):
+    for place, token_ids in sorted(fold.accepted.items()):
+        logprobs = fold.logprobs.get(place)
         for first in range(0, len(token_ids), _CHUNK_TOKENS_MAX):
+            last = first + _CHUNK_TOKENS_MAX
             chunk = Chunk(
-                choice=choice,
-                token_ids=tuple(token_ids[first : first + _CHUNK_TOKENS_MAX]),
+                choice=place[1],
+                token_ids=tuple(token_ids[first:last]),
                 cached_tokens=None if mail else fold.cached_tokens,
                 stop=None,
+                logprobs=None if logprobs is None else tuple(logprobs[first:last]),
             )
             mail.append(chunk)
     if fold.end is not None:

@@ -81,7 +81,7 @@ class Assembler:
 
         One token releases its own events, never shared with its neighbours. `cached_tokens` is
         shown as 0 in all dialects as long as cached tokens have no price of their own. `logprobs`
-        are by token.
+        are by token; where they are not, which no worker of ours writes, none are shown.
         """
         assert self._ended is None, "nothing counts after the end"
         if self._details is not None:
@@ -140,7 +140,8 @@ class Assembler:
         self, choice: int, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None
     ) -> tuple[SseEvent, ...]:
         assert self._details is not None, "a plain reply has no details"
-        assert logprobs is None or len(logprobs) == len(token_ids), "log probabilities by token"
+        if logprobs is not None and len(logprobs) != len(token_ids):
+            logprobs = None
         decoder, held = self._decoders[choice], self._held[choice]
         detail = self._details[choice]
         events: list[SseEvent] = []

@@ -34,7 +34,7 @@ def test_every_situation_is_there() -> None:
         *("text", "two_parallel_tools", "text_and_tool", "empty_arguments", "refusal"),
         *("error_mid_stream", "max_tokens", "stop_sequence", "structured_output", "thinking"),
     ):
-        assert BOTH <= {each.dialect for each in transcripts() if each.situation == situation}
+        assert {each.dialect for each in transcripts() if each.situation == situation} >= BOTH
 
 
 @cache
