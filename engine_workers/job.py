@@ -85,6 +85,11 @@ class ChoiceRun:
         """Tell whether anything is unpublished."""
         return len(self.tokens) > self.published or (self.stop is not None and not self.ended)
 
+    def is_next_in(self, fold: ReplyFold) -> bool:
+        """Tell whether what is published next is what the fold accepts next of this choice."""
+        accepted = fold.accepted.get((0, self.choice), ())
+        return len(accepted) == self.published and (self.choice in fold.stops) == self.ended
+
     def take(self, output: StepOutput) -> None:
         """Note new tokens of the engine; publishing them is `next_deltas`' business."""
         self.tokens.extend(output.token_ids)

@@ -316,11 +316,11 @@ class Jobs:
             return  # a second landing of the same start
         job.phase = Phase.RUNNING
         for index, run in enumerate(attempt.runs):
-            again = begun_run(job.request, run.choice, f"{run.run_id}/again", reply.fold)
-            if (again.published, again.ended) != (run.published, run.ended):
+            if not run.is_next_in(reply.fold):
                 self._end_run(run)
-                attempt.runs[index] = again
-                self._run(job, again)
+                run = begun_run(job.request, run.choice, f"{run.run_id}/again", reply.fold)
+                attempt.runs[index] = run
+                self._run(job, run)
             elif job.is_old:
                 self._run(job, run)
         self._publish(job, self._clock.now_ms())
