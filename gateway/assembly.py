@@ -13,6 +13,8 @@ from structlog.typing import FilteringBoundLogger
 from gateway.bodies import BodyReader
 from gateway.cross_origin import CrossOrigin
 from gateway.deps import Deps
+from gateway.grammar_compiling import GrammarCompiler, compiler_command
+from gateway.grammars import Grammars
 from gateway.parts import Wiring, build_parts
 from gateway.prompts import Prompts
 from gateway.submission import ServedModel
@@ -85,6 +87,16 @@ class Gateway:
         self._reporter = FleetReporter(WatchedWriter(self._status, pulse), self._report)
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
+        )
+        self._grammars = Grammars(
+            prompts=self._prompts,
+            compiler=GrammarCompiler(
+                lambda: compiler_command(
+                    str(config.model_path / "tokenizer.json"), self._prompts.tokenizer.eos_ids
+                )
+            ),
+            tool_parser=config.tool_parser,
+            reasoning_parser=config.reasoning_parser,
         )
         self._parts = build_parts(
             Wiring(
@@ -176,6 +188,7 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._health.stop()
+        await self._grammars.stop()
         await asyncio.gather(
             *(part.close() for part in self._connections()), return_exceptions=True
         )
@@ -200,6 +213,7 @@ class Gateway:
             closer=self._parts.closer,
             orphans=self._parts.orphans,
             prompts=self._prompts,
+            grammars=self._grammars,
             totals=totals,
             bodies=BodyReader(),
             model=_served_model(config),

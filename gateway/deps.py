@@ -8,6 +8,7 @@ from structlog.typing import FilteringBoundLogger
 from gateway.bodies import BodyReader
 from gateway.closing import Closer
 from gateway.cross_origin import CrossOrigin
+from gateway.grammars import Grammars
 from gateway.keyed import Keyed
 from gateway.orphans import Orphans
 from gateway.prompts import Prompts
@@ -38,6 +39,7 @@ class Deps:
     closer: Closer
     orphans: Orphans
     prompts: Prompts
+    grammars: Grammars
     totals: TotalsView
     bodies: BodyReader
     model: ServedModel

@@ -1,8 +1,8 @@
 """Drafting the event of a request: from the canonical form to `RequestAccepted`, pure.
 
 Owns the budget of tokens, sampling and reply header, and which of an event's facts a claim fixes:
-two drafts of one body under one ticket are equal to the byte. Called by `submission.py` and
-`keyed.py`.
+two drafts of one body under one ticket are equal to the byte. What the reply's text is held to
+comes from `grammars.py`. Called by `submission.py` and `keyed.py`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,35 @@ from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.ids import Locator, RequestId
 from schemas.requests import Identity, Placement, ReplyHeader, RequestAccepted, Sampling
 
-__all__ = ["ServedModel", "Ticket", "draft", "prompt_too_long", "token_budget"]
+__all__ = [
+    "PLAIN",
+    "ReplyForm",
+    "ServedModel",
+    "Ticket",
+    "draft",
+    "prompt_too_long",
+    "token_budget",
+]
+
+_TOKEN_BYTES = 4
+_LOGPROB_BYTES = 16
+"""Upper bounds of a token id, and of an id with its log probability, on the log."""
+_REPLY_BYTES_MAX = limits.EVENT_BYTES_MAX // 4
+"""What the ids and log probabilities of one terminal may take: a step may end several replies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyForm:
+    """What the text of a reply is held to, and how it is read back."""
+
+    grammar: str | None = None
+    """As `RequestAccepted.grammar`."""
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+
+
+PLAIN = ReplyForm()
+"""Text without tools, thoughts or format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +79,7 @@ def draft(
     identity: Identity,
     model: ServedModel,
     ticket: Ticket,
+    form: ReplyForm = PLAIN,
 ) -> RequestAccepted:
     """Return the event of a request. Raises InvalidRequest where the prompt is too long."""
     prompt_tokens = len(prompt_token_ids)
@@ -65,7 +94,7 @@ def draft(
         seed=ticket.seed,
         prompt_token_ids=tuple(prompt_token_ids),
         sampling=_sampling(canonical, max_tokens),
-        header=_header(canonical, prompt_tokens, max_tokens, clipped, ticket.created_ms),
+        header=_header(canonical, prompt_tokens, max_tokens, clipped, ticket.created_ms, form),
         identity=identity,
         placement=Placement(
             alias=canonical.model,
@@ -75,6 +104,7 @@ def draft(
         ),
         resumable=ticket.resumable,
         keyed=ticket.keyed,
+        grammar=form.grammar,
     )
 
 
@@ -83,15 +113,21 @@ def token_budget(
 ) -> tuple[int, bool]:
     """Return how many tokens may be generated, and whether the context window cut the wish.
 
-    Raises: InvalidRequest where the prompt alone leaves no room for one token.
+    Raises: InvalidRequest where the prompt alone leaves no room for one token, and where choices
+        and log probabilities of so many tokens would not fit the log.
     """
     left = context_tokens - prompt_tokens
     if left < 1:
         raise prompt_too_long(str(prompt_tokens), context_tokens)
     wished = canonical.max_tokens
+    kept = _tokens_kept(canonical)
     if wished is None:
-        return min(left, limits.REPLY_TOKENS_MAX), False
-    return min(wished, left, limits.REPLY_TOKENS_MAX), wished > left
+        return min(left, kept), False
+    if min(wished, left) > kept and kept < limits.REPLY_TOKENS_MAX:
+        raise InvalidRequest(
+            "max_tokens", f"at most {kept} with this many choices and log probabilities"
+        )
+    return min(wished, left, kept), wished > left
 
 
 def prompt_too_long(shown_tokens: str, context_tokens: int) -> InvalidRequest:
@@ -99,6 +135,14 @@ def prompt_too_long(shown_tokens: str, context_tokens: int) -> InvalidRequest:
     # One token of the window is kept for the reply: a prompt that fills it has none to answer.
     text = f"prompt is too long: {shown_tokens} tokens > {context_tokens - 1} maximum"
     return InvalidRequest("messages", text, message=text, code="context_length_exceeded")
+
+
+def _tokens_kept(canonical: CanonicalRequest) -> int:
+    """Return how many tokens of each choice fit the record that ends the reply."""
+    token_bytes = _TOKEN_BYTES
+    if canonical.logprobs is not None:
+        token_bytes += _LOGPROB_BYTES * (canonical.logprobs + 1)
+    return min(limits.REPLY_TOKENS_MAX, _REPLY_BYTES_MAX // (token_bytes * canonical.choices))
 
 
 def _sampling(canonical: CanonicalRequest, max_tokens: int) -> Sampling:
@@ -114,11 +158,21 @@ def _sampling(canonical: CanonicalRequest, max_tokens: int) -> Sampling:
         repetition_penalty=canonical.repetition_penalty,
         stop=canonical.stop,
         ignore_eos=canonical.ignore_eos,
+        logprobs=canonical.logprobs,
+        choices=canonical.choices,
+        stop_token_ids=canonical.stop_token_ids,
+        bad_words=canonical.bad_words,
+        logit_bias=canonical.logit_bias,
     )
 
 
 def _header(
-    canonical: CanonicalRequest, prompt_tokens: int, max_tokens: int, clipped: bool, created_ms: int
+    canonical: CanonicalRequest,
+    prompt_tokens: int,
+    max_tokens: int,
+    clipped: bool,
+    created_ms: int,
+    form: ReplyForm,
 ) -> ReplyHeader:
     return ReplyHeader(
         dialect=canonical.dialect,
@@ -131,4 +185,10 @@ def _header(
         max_tokens=max_tokens,
         clipped=clipped,
         created_ms=created_ms,
+        choices=canonical.choices,
+        tool_parser=form.tool_parser,
+        reasoning_parser=form.reasoning_parser,
+        reasoning_shown=canonical.thinking is None or canonical.thinking.shown,
+        logprobs=canonical.logprobs,
+        echo=canonical.echo,
     )

@@ -153,9 +153,10 @@ async def _generate(
     call.stream = canonical.stream
     identity = identity_of(key, canonical.user)
     tokens = await deps.prompts.tokens(canonical)
+    form = await deps.grammars.form_of(canonical, tokens)
     if wish.key is None:
         reply = await deps.submission.submit(
-            canonical, tokens, identity, call.request_id, resumable=wish.resumable
+            canonical, tokens, identity, call.request_id, resumable=wish.resumable, form=form
         )
         call.prompt_tokens = len(tokens)
         return deliver(call, deps, reply, stream=canonical.stream)
@@ -167,6 +168,7 @@ async def _generate(
             prompt_token_ids=tokens,
             identity=identity,
             request_id=call.request_id,
+            form=form,
             only_resume=wish.after is not None,
         )
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from gateway.claims import Claims
 from gateway.closing import Closer
-from gateway.drafting import Ticket, draft
+from gateway.drafting import PLAIN, ReplyForm, Ticket, draft
 from gateway.errors import EventTooLarge, KeyReused, Overloaded, ReplyUnknown
 from gateway.idempotency import Held, is_void
 from gateway.live_reply import LiveReply
@@ -41,6 +41,7 @@ class KeyedRequest:
     identity: Identity
     request_id: RequestId
     """Becomes the reply's where this call wins the key."""
+    form: ReplyForm = PLAIN
     only_resume: bool = False
     """True where the client is behind an event of the reply: nothing new may be started."""
 
@@ -222,7 +223,9 @@ class Keyed:
 
     def _draft(self, request: KeyedRequest, identity: Identity, ticket: Ticket) -> RequestAccepted:
         model = self._submission.model
-        return draft(request.canonical, request.prompt_token_ids, identity, model, ticket)
+        return draft(
+            request.canonical, request.prompt_token_ids, identity, model, ticket, request.form
+        )
 
     def _claim_of(self, request: KeyedRequest, event: RequestAccepted) -> KeyClaimed:
         return KeyClaimed(

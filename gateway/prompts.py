@@ -34,6 +34,11 @@ class Prompts:
         """True once prompts can be made."""
         return self._tokenizer is not None
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's. Raises Overloaded before it is loaded."""
+        return self._require()
+
     async def load(self) -> None:
         """Load the tokenizer in a thread. Raises StartupError; may be repeated."""
         self._tokenizer = await asyncio.to_thread(self._load)

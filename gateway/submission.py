@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from gateway.closing import Closer
-from gateway.drafting import ServedModel, Ticket, draft, token_budget
+from gateway.drafting import PLAIN, ReplyForm, ServedModel, Ticket, draft, token_budget
 from gateway.errors import EventTooLarge, HandoverFailed, LogAway, Overloaded
 from gateway.live_reply import LiveReply
 from gateway.orphans import Orphans
@@ -99,6 +99,7 @@ class Submission:
         request_id: RequestId | None = None,
         *,
         resumable: bool = False,
+        form: ReplyForm = PLAIN,
     ) -> LiveReply:
         """Send a request and return its reply, already followed from its floor on.
 
@@ -107,7 +108,7 @@ class Submission:
         """
         # From here to `follow` nothing is awaited: no record can pass between floor and follow.
         ticket = self.ticket(canonical, prompt_token_ids, request_id, resumable=resumable)
-        request = draft(canonical, prompt_token_ids, identity, self._model, ticket)
+        request = draft(canonical, prompt_token_ids, identity, self._model, ticket, form)
         followed = Followed(request=request)
         self._reader.follow(followed)
         reply = self.open(followed, self._reader)

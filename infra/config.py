@@ -16,6 +16,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from infra.errors import ConfigError
+from infra.reply_forms import AUTO, REASONING_PARSERS, TOOL_PARSERS
 from schemas import limits
 from schemas.topics import POOL_PATTERN
 
@@ -162,6 +163,10 @@ class Config:
     dtype: Literal["float32", "bfloat16"] = _setting(_one_of("float32", "bfloat16"), "float32")
     """vLLM's. bfloat16 is faster; float32 gives the same reply whether or not its prompt was
     cached."""
+    tool_parser: str = _setting(_one_of(*TOOL_PARSERS), AUTO)
+    """Form in which the model writes tool calls; auto = as its chat template tells."""
+    reasoning_parser: str = _setting(_one_of(*REASONING_PARSERS), AUTO)
+    """Form in which the model thinks aloud, or none; auto = as its chat template tells."""
     runs_max: int = _setting(_whole(1, 65_536), 64)
     """Replies that one engine makes at the same time."""
     host: str = _setting(_text, "127.0.0.1")

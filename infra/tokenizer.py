@@ -11,7 +11,7 @@ Called by the gateway. `encode` releases the GIL and is meant for a thread; the 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -36,6 +36,8 @@ from schemas.tool_prompt import (
 
 # Code points that Unicode reserves for use inside a program: no text needs them.
 _NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
+_SHOWN_TAGS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+"""Tags that the assembler reads in a reply's text, also where they are control tokens."""
 _INVALID_PREFIX = "Invalid prefix encountered"
 
 
@@ -77,6 +79,11 @@ class Tokenizer:
         decoder = tokenizer.decoder.__getstate__().decode() if tokenizer.decoder else ""
         self._spelled = spelling_reader(decoder)
         self._control_tokens = tuple(token.content for token in added if token.special)
+        self._shown = {
+            token_id: tag
+            for tag in _SHOWN_TAGS
+            if tag in self._control_tokens and (token_id := tokenizer.token_to_id(tag)) is not None
+        }
         if any(len(token) < 2 for token in self._control_tokens):
             raise StartupError("the tokenizer has a control token of one character: unsupported")
         alternatives = "|".join(map(re.escape, self._control_tokens))
@@ -155,7 +162,26 @@ class Tokenizer:
 
     def decoder(self) -> TokenDecoder:
         """Return a fresh incremental decoder; control tokens release nothing."""
-        return _StreamDecoder(self._tokenizer)
+        return _StreamDecoder(self._tokenizer, self._shown)
+
+    @property
+    def control_tokens(self) -> frozenset[str]:
+        """Texts of the control tokens."""
+        return frozenset(self._control_tokens)
+
+    @property
+    def template_text(self) -> str:
+        """The chat template as it was written."""
+        return self._template.source
+
+    @property
+    def vocabulary_size(self) -> int:
+        """How many tokens there are, control tokens included."""
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Return the text of tokens, control tokens included."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
     def token_text(self, token_id: int) -> bytes:
         """Return the bytes that a token stands for, control tokens too; none for no token's id."""
@@ -211,14 +237,18 @@ class Tokenizer:
 class _StreamDecoder:
     """Incremental decoding of one choice. Implements `schemas.assembler.TokenDecoder`."""
 
-    __slots__ = ("_step", "_tokenizer")
+    __slots__ = ("_shown", "_step", "_tokenizer")
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+    def __init__(self, tokenizer: tokenizers.Tokenizer, shown: Mapping[int, str]) -> None:
         self._tokenizer = tokenizer
+        self._shown = shown
+        """Texts of control tokens that release one."""
         self._step = DecodeStream(skip_special_tokens=True).step
 
     def step(self, token_id: int) -> str:
         """Return the text that this token released."""
+        if token_id in self._shown:
+            return self._shown[token_id]
         try:
             return self._step(self._tokenizer, token_id) or ""
         except (OverflowError, TypeError):

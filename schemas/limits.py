@@ -97,6 +97,23 @@ CLAIM_READ_BACK_MS = 2_000
 CLAIM_POLL_MS = 5
 RESEND_AFTER_MS = 2_000
 
+# --- structured output and tools
+JSON_SCHEMA_BYTES_MAX = 256 * KIB
+JSON_SCHEMA_DEPTH_MAX = 30
+JSON_SCHEMA_PROPERTIES_MAX = 2_000
+JSON_SCHEMA_CONSTANTS_MAX = 5_000
+JSON_SCHEMA_STRING_CHARS_MAX = 8_192
+JSON_SCHEMA_ITEMS_MAX = 4_096
+JSON_SCHEMA_LENGTH_MAX = 100_000
+TOOL_CALLS_MAX = 32
+GRAMMAR_COMPILE_MS = 2_000
+GRAMMAR_COMPILER_START_MS = 20_000
+GRAMMAR_COMPILER_IDLE_MS = 300_000
+GRAMMAR_COMPILER_BYTES_MAX = 2_048 * MIB
+GRAMMARS_WAITING_MAX = 64
+GRAMMARS_KEPT = 1_024
+GRAMMARS_KEPT_BYTES_MAX = 32 * MIB
+
 # --- fleet
 STATUS_EVERY_MS = 1_000
 STATUS_LOST_MS = 5_000
@@ -183,6 +200,12 @@ assert 2 * DEAD_LETTER_VALUE_BYTES_MAX < EVENT_BYTES_MAX
 assert CLICKHOUSE_WORKERS >= 2
 # The log is called away before a send to it is given up, and not for the loss of one broker (3 s).
 assert 3_000 < LOG_SILENT_MS < SEND_TIMEOUT_MS
+# A schema nests in properties and items, two levels each, and vLLM takes JSON of 64 levels.
+assert 2 * JSON_SCHEMA_DEPTH_MAX + 2 < HTTP_JSON_DEPTH_MAX
+# A grammar travels beside the prompt.
+assert JSON_SCHEMA_BYTES_MAX + 4 * PROMPT_TOKENS_MAX < EVENT_BYTES_MAX
+# A request that waits for its grammar behind a few bad ones is still admitted in time.
+assert 4 * GRAMMAR_COMPILE_MS < ADMIT_WITHIN_MS
 # Clients are told to come back soon; SDKs sleep a day if told to.
 assert 0 < RETRY_AFTER_S <= 60
 # A usage event may come again for as long as its request may be delivered again.

@@ -3,10 +3,15 @@
 The tokenizer has one token per byte, so that a script says text by its bytes.
 """
 
+import atexit
+import shutil
 import socket
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
@@ -15,6 +20,8 @@ from gateway.app import build_app
 from gateway.bodies import BodyReader
 from gateway.cross_origin import CrossOrigin
 from gateway.deps import Deps
+from gateway.grammar_compiling import GrammarCompiler, compiler_command
+from gateway.grammars import Grammars
 from gateway.parts import Parts
 from gateway.prompts import Prompts
 from gateway.server import HttpServer, listen
@@ -53,6 +60,20 @@ _BYTES = byte_tokenizer()
 def ids_of(text: str) -> list[int]:
     """Return the token ids of a text."""
     return list(_BYTES.encode(text).ids)
+
+
+@cache
+def byte_tokenizer_file() -> str:
+    """Return a file that holds the tokenizer, for the grammar compiler."""
+    file = Path(tempfile.mkdtemp(prefix="millstream-")) / "tokenizer.json"
+    atexit.register(shutil.rmtree, file.parent)
+    byte_tokenizer().save(str(file))
+    return str(file)
+
+
+def byte_compiler() -> GrammarCompiler:
+    """Return a grammar compiler over one token per byte."""
+    return GrammarCompiler(lambda: compiler_command(byte_tokenizer_file(), ()))
 
 
 def load_tokenizer() -> Tokenizer:
@@ -123,10 +144,11 @@ async def serve(
             secrets.append(secret)
         prompts = Prompts(load_tokenizer, context_tokens)
         await prompts.load()
+        grammars = Grammars(prompts=prompts, compiler=byte_compiler())
         log, unready = LineLog(), list[str]()
         made = [
             replace(
-                _deps(parts, core, log, prompts, unready),
+                _deps(parts, core, log, grammars, prompts, unready),
                 bodies=BodyReader(body_bytes_max),
                 keepalive_ms=keepalive_ms,
                 slow_client_ms=slow_client_ms,
@@ -161,12 +183,14 @@ async def serve(
                 parts.submission.close_all("test over")
             for server in servers:
                 await server.stop()
+            await grammars.stop()
 
 
 def _deps(
     parts: Parts,
     core: Platform,
     log: LineLog,
+    grammars: Grammars,
     prompts: Prompts,
     unready: list[str],
 ) -> Deps:
@@ -182,6 +206,7 @@ def _deps(
         closer=parts.closer,
         orphans=parts.orphans,
         prompts=prompts,
+        grammars=grammars,
         totals=TotalsView(),
         bodies=BodyReader(),
         model=parts.submission.model,
