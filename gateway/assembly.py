@@ -88,16 +88,7 @@ class Gateway:
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
         )
-        self._grammars = Grammars(
-            prompts=self._prompts,
-            compiler=GrammarCompiler(
-                lambda: compiler_command(
-                    str(config.model_path / "tokenizer.json"), self._prompts.tokenizer.eos_ids
-                )
-            ),
-            tool_parser=config.tool_parser,
-            reasoning_parser=config.reasoning_parser,
-        )
+        self._grammars = _grammars(config, self._prompts)
         self._parts = build_parts(
             Wiring(
                 clock=clock,
@@ -283,6 +274,18 @@ class Gateway:
             self._log.error("a background task died", exc_info=error)
             self.died = True
             self._on_death()
+
+
+def _grammars(config: Config, prompts: Prompts) -> Grammars:
+    tokenizer_file = str(config.model_path / "tokenizer.json")
+    return Grammars(
+        prompts=prompts,
+        compiler=GrammarCompiler(
+            lambda: compiler_command(tokenizer_file, prompts.tokenizer.eos_ids)
+        ),
+        tool_parser=config.tool_parser,
+        reasoning_parser=config.reasoning_parser,
+    )
 
 
 def _served_model(config: Config) -> ServedModel:

@@ -19,6 +19,8 @@ __all__ = ["TOO_COMPLEX", "GrammarCompiler", "compiler_command"]
 TOO_COMPLEX = "it is too complex to compile"
 _COMPILERS_MAX = 2
 """One slow grammar does not hold up the others."""
+_TRIES = 2
+"""A grammar that two compilers died of is to blame."""
 
 
 def compiler_command(tokenizer_file: str, eos_ids: Collection[int]) -> tuple[str, ...]:
@@ -82,23 +84,26 @@ class GrammarCompiler:
         await asyncio.gather(*self._leaving)
 
     async def _checked(self, grammars: Sequence[str]) -> list[str | None]:
-        compiler = self._idle.pop() if self._idle else await self._start()
-        if compiler.home is not None:
-            compiler.home.cancel()
+        """Ask a compiler; where it dies another is asked for the rest, once."""
         errors: list[str | None] = []
-        try:
-            async with asyncio.timeout(self._compile_ms / 1000):
-                while len(errors) < len(grammars):
-                    errors.append(await _ask(compiler.process, grammars[len(errors)]))
-        except (TimeoutError, OSError, EOFError):
-            pass  # it hangs or is gone: that grammar was too much for it
-        finally:
-            if len(errors) < len(grammars):
-                await self._end(compiler)
-        if len(errors) < len(grammars):
-            return errors + [TOO_COMPLEX] * (len(grammars) - len(errors))
-        self._rest(compiler)
-        return errors
+        for _ in range(_TRIES):
+            compiler = self._idle.pop() if self._idle else await self._start()
+            if compiler.home is not None:
+                compiler.home.cancel()
+            try:
+                async with asyncio.timeout(self._compile_ms / 1000):
+                    while len(errors) < len(grammars):
+                        errors.append(await _ask(compiler.process, grammars[len(errors)]))
+            except TimeoutError:
+                break
+            except (OSError, EOFError):
+                continue  # it is gone: killed from outside, or by this grammar
+            finally:
+                if len(errors) < len(grammars):
+                    await self._end(compiler)
+            self._rest(compiler)
+            return errors
+        return errors + [TOO_COMPLEX] * (len(grammars) - len(errors))
 
     async def _start(self) -> _Compiler:
         """Start a compiler and wait until it is ready. Raises Overloaded."""

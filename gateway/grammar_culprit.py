@@ -34,7 +34,9 @@ async def culprit_of(schema: Schema, check: Check) -> Place:
             break
         steps, schema = parts[failing]
         place += steps
-    keywords = [keyword for keyword in schema if keyword != "$defs"][:_PARTS_MAX]
+    # Without its type nearly any schema can be followed: that says little about it.
+    ordered = sorted(schema, key=lambda keyword: keyword == "type")
+    keywords = [keyword for keyword in ordered if keyword != "$defs"][:_PARTS_MAX]
     lesser = [{key: schema[key] for key in keywords if key != left_out} for left_out in keywords]
     errors = await check([_alone(part, definitions) for part in lesser])
     for keyword, error in zip(keywords, errors, strict=True):

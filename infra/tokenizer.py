@@ -174,11 +174,6 @@ class Tokenizer:
         """The chat template as it was written."""
         return self._template.source
 
-    @property
-    def vocabulary_size(self) -> int:
-        """How many tokens there are, control tokens included."""
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
-
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Return the text of tokens, control tokens included."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)

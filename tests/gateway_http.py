@@ -128,7 +128,6 @@ async def serve(
     cors_origins: str = "",
 ) -> AsyncIterator[Served]:
     """Serve a gateway on a free port until the block ends."""
-    clock, entropy = SystemClock(), SystemEntropy()
     async with platform(
         script,
         context_tokens=context_tokens,
@@ -137,11 +136,7 @@ async def serve(
         gateway_count=gateway_count,
         grace_ms=grace_ms,
     ) as core:
-        secrets = []
-        for admin in (False, True):
-            secret, key = create_key(entropy=entropy, clock=clock, org="acme", admin=admin)
-            core.control.apply(ControlRecord(key_created=key))
-            secrets.append(secret)
+        secrets = [_make_key(core, admin=admin) for admin in (False, True)]
         prompts = Prompts(load_tokenizer, context_tokens)
         await prompts.load()
         grammars = Grammars(prompts=prompts, compiler=byte_compiler())
@@ -184,6 +179,13 @@ async def serve(
             for server in servers:
                 await server.stop()
             await grammars.stop()
+
+
+def _make_key(core: Platform, *, admin: bool) -> str:
+    """Make a key that works; return its secret."""
+    secret, key = create_key(entropy=SystemEntropy(), clock=SystemClock(), org="acme", admin=admin)
+    core.control.apply(ControlRecord(key_created=key))
+    return secret
 
 
 def _deps(
