@@ -88,7 +88,6 @@ class Gateway:
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
         )
-        self._grammars = _grammars(config, self._prompts)
         self._parts = build_parts(
             Wiring(
                 clock=clock,
@@ -179,7 +178,7 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._health.stop()
-        await self._grammars.stop()
+        await self.deps.grammars.stop()
         await asyncio.gather(
             *(part.close() for part in self._connections()), return_exceptions=True
         )
@@ -204,7 +203,7 @@ class Gateway:
             closer=self._parts.closer,
             orphans=self._parts.orphans,
             prompts=self._prompts,
-            grammars=self._grammars,
+            grammars=_grammars(config, self._prompts),
             totals=totals,
             bodies=BodyReader(),
             model=_served_model(config),
@@ -277,12 +276,15 @@ class Gateway:
 
 
 def _grammars(config: Config, prompts: Prompts) -> Grammars:
-    tokenizer_file = str(config.model_path / "tokenizer.json")
+    def command() -> tuple[str, ...]:
+        tokenizer = prompts.tokenizer
+        return compiler_command(
+            config.model_path, tokenizer.vocabulary_size, min(tokenizer.eos_ids)
+        )
+
     return Grammars(
         prompts=prompts,
-        compiler=GrammarCompiler(
-            lambda: compiler_command(tokenizer_file, prompts.tokenizer.eos_ids)
-        ),
+        compiler=GrammarCompiler(command),
         tool_parser=config.tool_parser,
         reasoning_parser=config.reasoning_parser,
     )

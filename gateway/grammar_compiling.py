@@ -8,8 +8,9 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from gateway.errors import Overloaded
 from schemas import limits
@@ -23,10 +24,10 @@ _TRIES = 2
 """A grammar that two compilers died of is to blame."""
 
 
-def compiler_command(tokenizer_file: str, eos_ids: Collection[int]) -> tuple[str, ...]:
-    """Return the command line of a compiler."""
-    ids = map(str, sorted(eos_ids))
-    return (sys.executable, "-m", "gateway.grammar_compiler", tokenizer_file, *ids)
+def compiler_command(model_path: Path, vocab_size: int, eos_id: int) -> tuple[str, ...]:
+    """Return the command line of a compiler for one model."""
+    arguments = (str(model_path), str(vocab_size), str(eos_id))
+    return (sys.executable, "-m", "gateway.grammar_compiler", *arguments)
 
 
 @dataclass(slots=True)

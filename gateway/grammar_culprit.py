@@ -7,8 +7,6 @@ keyword without which it would not. Called by `grammars.py`, for schemas that ar
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-from schemas.tool_grammar import with_json_style
-
 __all__ = ["culprit_of"]
 
 Check = Callable[[Sequence[str]], Awaitable[list[str | None]]]
@@ -46,7 +44,7 @@ async def culprit_of(schema: Schema, check: Check) -> Place:
 
 
 def _alone(part: Schema, definitions: object) -> str:
-    whole = with_json_style(part) | {"$defs": definitions}
+    whole = {**part, "$defs": definitions}
     return json.dumps({"json_schema": whole}, separators=(",", ":"))
 
 

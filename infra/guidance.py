@@ -23,6 +23,20 @@ class Matcher:
     def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher
 
+    @property
+    def complete(self) -> bool:
+        """True where the tokens taken so far are a whole reply."""
+        return self._matcher.is_accepting()
+
+    @property
+    def stopped(self) -> bool:
+        """True where nothing can follow, whether or not the reply is whole."""
+        return self._matcher.is_stopped()
+
+    def copy(self) -> Self:
+        """Return another matcher that stands at the same place."""
+        return type(self)(self._matcher.deep_copy())
+
     def take(self, token_ids: Sequence[int]) -> bool:
         """Go on by these tokens; return whether the grammar accepts them."""
         return self._matcher.consume_tokens(list(token_ids))

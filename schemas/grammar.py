@@ -12,9 +12,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["BadGrammar", "guidance_of"]
+__all__ = ["ONE_LINE", "BadGrammar", "guidance_of", "lark_regex"]
 
-_ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 """The separators are regexes: with a space or without."""
 
 
@@ -44,7 +44,7 @@ def guidance_of(grammar: str) -> str:
 def _json_schema(schema: Any) -> Mapping[str, Any]:
     if not isinstance(schema, dict):
         raise BadGrammar("grammar: a JSON schema must be an object")
-    return {"json_schema": {"x-guidance": _ONE_LINE, **schema}}
+    return {"json_schema": {"x-guidance": ONE_LINE, **schema}}
 
 
 def _json_object(asked: Any) -> Mapping[str, Any]:
@@ -54,7 +54,7 @@ def _json_object(asked: Any) -> Mapping[str, Any]:
 
 
 def _regex(pattern: Any) -> Mapping[str, Any]:
-    return _lark(f"start: /{_between_slashes(_text(pattern, 'a regex'))}/")
+    return _lark(f"start: {lark_regex(_text(pattern, 'a regex'))}")
 
 
 def _choice(texts: Any) -> Mapping[str, Any]:
@@ -73,8 +73,8 @@ def _text(value: Any, what: str) -> str:
     return value
 
 
-def _between_slashes(pattern: str) -> str:
-    """Return a regex as it stands between slashes: those of its own are escaped, on one line."""
+def lark_regex(pattern: str) -> str:
+    """Return a regex between slashes: those of its own are escaped, on one line."""
     written, escaped = [], False
     for character in pattern:
         if character == "\n":
@@ -82,7 +82,7 @@ def _between_slashes(pattern: str) -> str:
         else:
             written.append(rf"\{character}" if character == "/" and not escaped else character)
         escaped = character == "\\" and not escaped
-    return "".join(written)
+    return f"/{''.join(written)}/"
 
 
 _KINDS: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {

@@ -21,7 +21,6 @@ from schemas.tool_grammar import (
     answer_json,
     answer_regex,
     reply_lark,
-    with_json_style,
 )
 
 __all__ = ["Part", "Plan", "grammar_of", "needs_plan", "plan_of"]
@@ -40,7 +39,7 @@ class Part:
     @property
     def grammar(self) -> str:
         """The part alone, as `RequestAccepted.grammar`."""
-        return _written("json_schema", with_json_style(self.schema))
+        return _written("json_schema", self.schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +132,7 @@ def _plain(plan: Plan) -> str:
             assert plan.answer is not None, "made with the plan"
             return plan.answer.grammar
         case "json_object":
-            return _written("json_schema", with_json_style(ANY_OBJECT))
+            return _written("json_object", True)
         case "choice":
             return _written("choice", list(output.choices))
         case kind:

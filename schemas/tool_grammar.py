@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from schemas import limits
+from schemas.grammar import ONE_LINE, lark_regex
 
 __all__ = [
     "HERMES",
-    "JSON_STYLE",
     "LLAMA",
     "THINK",
     "THINK_OPEN",
@@ -33,7 +33,6 @@ __all__ = [
     "answer_json",
     "answer_regex",
     "reply_lark",
-    "with_json_style",
 ]
 
 HERMES: Final = "hermes"
@@ -41,16 +40,6 @@ LLAMA: Final = "llama3_json"
 THINK: Final = "think"
 THINK_OPEN: Final = "think_open"
 
-JSON_STYLE: Final[Mapping[str, object]] = {
-    "whitespace_flexible": False,
-    "item_separator": ", ?",
-    "key_separator": ": ?",
-}
-"""How the engine writes JSON: on one line, with a space after commas and colons or without; where
-any white space is allowed small models write nothing else. For the member `x-guidance` of a schema.
-"""
-
-_STYLE_MEMBER = "x-guidance"
 _TEXT = "/(?s:.*)/"
 
 
@@ -73,11 +62,6 @@ class Calls:
     """Schema of the arguments by name of the tool; at least one."""
     mode: Literal["auto", "required", "named"]
     parallel: bool
-
-
-def with_json_style(schema: Mapping[str, object]) -> dict[str, object]:
-    """Return a schema that says how its JSON is written."""
-    return {_STYLE_MEMBER: JSON_STYLE, **schema}
 
 
 def reply_lark(form: Form, calls: Calls | None, answer: str | None) -> str:
@@ -107,7 +91,7 @@ def reply_lark(form: Form, calls: Calls | None, answer: str | None) -> str:
 
 def answer_json(schema: Mapping[str, object]) -> str:
     """Return the expression of JSON that follows a schema."""
-    return f"%json {json.dumps(with_json_style(schema), separators=(',', ':'))}"
+    return f"%json {json.dumps({'x-guidance': ONE_LINE, **schema}, separators=(',', ':'))}"
 
 
 def answer_choice(choices: Sequence[str]) -> str:
@@ -117,16 +101,7 @@ def answer_choice(choices: Sequence[str]) -> str:
 
 def answer_regex(pattern: str) -> str:
     """Return the expression of a regular expression."""
-    escaped, after_backslash = [], False
-    for character in pattern:
-        if character == "\n":
-            escaped.append("n" if after_backslash else r"\n")
-        elif character == "/" and not after_backslash:
-            escaped.append(r"\/")
-        else:
-            escaped.append(character)
-        after_backslash = character == "\\" and not after_backslash
-    return f"/{''.join(escaped)}/"
+    return lark_regex(pattern)
 
 
 def _body(form: Form, calls: Calls | None, answer: str | None) -> list[str]:

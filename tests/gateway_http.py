@@ -63,17 +63,17 @@ def ids_of(text: str) -> list[int]:
 
 
 @cache
-def byte_tokenizer_file() -> str:
-    """Return a file that holds the tokenizer, for the grammar compiler."""
-    file = Path(tempfile.mkdtemp(prefix="millstream-")) / "tokenizer.json"
-    atexit.register(shutil.rmtree, file.parent)
-    byte_tokenizer().save(str(file))
-    return str(file)
+def byte_model() -> Path:
+    """Return a folder that holds the tokenizer, for the grammar compiler."""
+    folder = Path(tempfile.mkdtemp(prefix="millstream-"))
+    atexit.register(shutil.rmtree, folder)
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
 
 
 def byte_compiler() -> GrammarCompiler:
     """Return a grammar compiler over one token per byte."""
-    return GrammarCompiler(lambda: compiler_command(byte_tokenizer_file(), ()))
+    return GrammarCompiler(lambda: compiler_command(byte_model(), 256, 255))
 
 
 def load_tokenizer() -> Tokenizer:

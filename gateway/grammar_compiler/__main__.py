@@ -9,20 +9,22 @@ import json
 import resource
 import signal
 import sys
+from pathlib import Path
 
 from gateway.grammar_compiler.checking import Checker
+from infra.guidance import Guidance
 from schemas import limits
 
 _ALARM_S = 2 * limits.GRAMMAR_COMPILE_MS / 1000
 
 
 def main(arguments: list[str]) -> int:
-    """Answer until the parent hangs up; `arguments`: tokenizer file, ids that end a reply."""
+    """Answer until the parent hangs up; `arguments`: model folder, vocabulary size, end token."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the gateway's business
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (limits.GRAMMAR_COMPILER_BYTES_MAX,) * 2)
-    tokenizer_file, *eos_ids = arguments
-    checker = Checker.load(tokenizer_file, [int(token) for token in eos_ids])
+    folder, vocab_size, eos_id = arguments
+    checker = Checker(Guidance.load(Path(folder), vocab_size=int(vocab_size), eos_id=int(eos_id)))
     _answer(None)  # ready
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_REAL, _ALARM_S)
