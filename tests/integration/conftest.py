@@ -1,5 +1,5 @@
-"""The platforms that the end-to-end tests share: one with the scripted engine, one with vLLM, and
-one with the scripted engine, two gateways and two workers.
+"""The platforms that the end-to-end tests share: one with each engine, one with the scripted
+engine, two gateways and two workers, and one with two workers with vLLM.
 
 At most one of them runs at a time, so that they do not take each other's cores.
 """
@@ -23,6 +23,11 @@ PAIR = {
     # Shorter than some replies, so that they move when a worker stops.
     "MILLSTREAM_WORKER_DRAIN_MS": "2000",
 }
+VLLM_PAIR = {
+    "MILLSTREAM_WORKERS": "2",
+    # Both share the machine's cores, and a killed one loads anew beside the other.
+    "MILLSTREAM_DEADLINE_MS": "120000",
+}
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +39,7 @@ def platforms() -> Iterator[dict[str, Platform]]:
             for engine in ("scripted", "vllm")
         }
         made["pair"] = Platform(Path(folder) / "pair", "scripted", SETTINGS | PAIR)
+        made["vllm pair"] = Platform(Path(folder) / "vllm-pair", "vllm", dict(VLLM_PAIR))
         try:
             yield made
         finally:
@@ -59,11 +65,17 @@ def pair(platforms: dict[str, Platform]) -> Platform:
     return _running(platforms, "pair")
 
 
+@pytest.fixture
+def vllm_pair(platforms: dict[str, Platform]) -> Platform:
+    """Return the running platform with two workers with vLLM."""
+    return _running(platforms, "vllm pair")
+
+
 def _running(platforms: dict[str, Platform], name: str) -> Platform:
     for other_name, other in platforms.items():
         if other_name != name and other.runs:
             assert other.stop() == 0
     platform = platforms[name]
     if not platform.runs:
-        platform.up(within_s=180)
+        platform.up(within_s=300)
     return platform
