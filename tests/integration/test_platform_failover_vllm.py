@@ -12,6 +12,7 @@ import pytest
 
 from infra.bench.statistics import percentile
 from infra.bench.watched import pause_over
+from tests.gateway_calls import headers_of
 from tests.integration.platform import MODEL, SOAK, Platform, eventually
 from tests.integration.watched_streams import (
     PATHS,
@@ -33,21 +34,51 @@ DIFFERENT_SHARE_MAX = 0.02
 """Of all streams: batches of another shape round otherwise, so that near ties fall otherwise."""
 
 
+NEAR_TIE_MAX = 0.05
+"""Of the two likeliest tokens' log probabilities, where two runs part."""
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "maxLength": 30},
+        "facts": {
+            "type": "array",
+            "items": {"type": "string", "maxLength": 60},
+            "minItems": 3,
+            "maxItems": 5,
+        },
+    },
+    "required": ["title", "facts"],
+    "additionalProperties": False,
+}
+FORMATS: tuple[dict[str, object], ...] = (
+    {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "facts", "schema": SCHEMA, "strict": True},
+        }
+    },
+)
+"""By dialect, in the order of `PATHS`."""
+
+
 def streams() -> list[WatchedStream]:
-    """Return greedy streams of both dialects, each with a prompt of its own."""
-    return [
-        WatchedStream(
-            path=PATHS[number % 2],
-            body={
-                "model": MODEL,
-                "messages": [{"role": "user", "content": f"Tell me {number + 2} facts about tea."}],
-                "max_tokens": TOKENS,
-                "temperature": 0,
-                "ignore_eos": True,
-            },
-        )
-        for number in range(STREAMS)
-    ]
+    """Return greedy streams of both dialects, each with its own prompt, a third with a schema."""
+    return [_stream(number, number % 2) for number in range(STREAMS)]
+
+
+def _stream(number: int, dialect: int) -> WatchedStream:
+    form = FORMATS[dialect] if number % 3 == 0 else {"ignore_eos": True}
+    return WatchedStream(
+        path=PATHS[dialect],
+        body={
+            "model": MODEL,
+            "messages": [{"role": "user", "content": f"Tell me {number + 2} facts about tea."}],
+            "max_tokens": TOKENS,
+            "temperature": 0,
+            **form,
+        },
+    )
 
 
 def test_kills_of_workers_cost_a_pause(vllm_pair: Platform) -> None:
@@ -58,12 +89,10 @@ def test_kills_of_workers_cost_a_pause(vllm_pair: Platform) -> None:
     rng = random.Random(seed)
     undisturbed = streams()
     asyncio.run(_follow(vllm_pair, undisturbed))
-    texts = [stream.text for stream in undisturbed]
     pauses_s: list[float] = []
-    different = 0
+    parted: list[tuple[int, int]] = []
 
     async def killed() -> list[WatchedStream]:
-        nonlocal different
         disturbed = streams()
         running = asyncio.create_task(_follow(vllm_pair, disturbed))
         while not all(stream.events for stream in disturbed):  # noqa: ASYNC110  # many events
@@ -75,12 +104,14 @@ def test_kills_of_workers_cost_a_pause(vllm_pair: Platform) -> None:
         killed_s = time.perf_counter()
         await running
         pauses_s.extend(pause_over(stream.arrivals_s, killed_s) for stream in disturbed)
-        for stream, had, wanted in zip(disturbed, before, texts, strict=True):
+        for number, (stream, had, other) in enumerate(
+            zip(disturbed, before, undisturbed, strict=True)
+        ):
             assert stream.text.startswith(had)
-            assert stream.output_tokens == TOKENS
-            if stream.text != wanted:
-                different += 1
-                print(f"differs after {_common(stream.text, wanted)} characters")
+            if stream.text != other.text:
+                parted.append((number, _common(stream.text, other.text)))
+            else:
+                assert stream.output_tokens == other.output_tokens
         await asyncio.to_thread(wait_back, vllm_pair, victim, pid, BACK_WITHIN_S)
         return disturbed
 
@@ -88,13 +119,16 @@ def test_kills_of_workers_cost_a_pause(vllm_pair: Platform) -> None:
         began_s = time.monotonic()
         ended = asyncio.run(killed())
         print(f"killed, whole and back within {time.monotonic() - began_s:.1f} s")
-        ids = [stream.request_id for stream in ended]
-        _check_metered(vllm_pair, ids)
+        _check_metered(vllm_pair, ended)
     print(
-        f"{KILLS} kills, {different} of {KILLS * STREAMS} texts differ; pauses of all streams: "
+        f"{KILLS} kills, {len(parted)} of {KILLS * STREAMS} texts part; pauses of all streams: "
         f"p50 {percentile(pauses_s, 0.5):.2f} s, highest {max(pauses_s):.2f} s"
     )
-    assert different <= math.ceil(DIFFERENT_SHARE_MAX * KILLS * STREAMS)
+    assert len(parted) <= math.ceil(DIFFERENT_SHARE_MAX * KILLS * STREAMS)
+    for number, place in parted:
+        gap = asyncio.run(_gap_at(vllm_pair, number, place))
+        print(f"stream {number} parts after {place} characters, where the top two are {gap} apart")
+        assert gap < NEAR_TIE_MAX
     vllm_pair.check_audit()
 
 
@@ -105,9 +139,27 @@ async def _follow(platform: Platform, started: Sequence[WatchedStream]) -> None:
         stream.check_whole()
 
 
-def _check_metered(platform: Platform, ids: list[str]) -> None:
-    eventually(lambda: len(platform.usage_of(ids)) == len(ids), 10.0, "all are metered")
-    assert {row[1] for row in platform.usage_of(ids).values()} == {TOKENS}
+def _check_metered(platform: Platform, ended: Sequence[WatchedStream]) -> None:
+    """Check that each has one row, with the tokens that its client was told."""
+    told = {stream.request_id: stream.output_tokens for stream in ended}
+    assert len(told) == len(ended)
+    eventually(lambda: len(platform.usage_of(list(told))) == len(told), 10.0, "all are metered")
+    assert {name: row[1] for name, row in platform.usage_of(list(told)).items()} == told
+
+
+async def _gap_at(platform: Platform, number: int, place: int) -> float:
+    """Return how far apart the two likeliest tokens are where a character of a text is decided."""
+    asked = _stream(number, 1).body | {"logprobs": True, "top_logprobs": 2}
+    async with http_of(platform, STREAM_WITHIN_S) as client:
+        answer = await client.post(PATHS[1], json=asked, headers=headers_of(PATHS[1], platform.key))
+    answer.raise_for_status()
+    seen = 0
+    for token in answer.json()["choices"][0]["logprobs"]["content"]:
+        seen += len(token["token"])
+        if seen > place:
+            first, second = (top["logprob"] for top in token["top_logprobs"])
+            return float(abs(first - second))
+    raise AssertionError("the text ends before it parts")
 
 
 def _common(one: str, other: str) -> int:
