@@ -168,7 +168,9 @@ class Lanes:
         for lane in self._assigned - now:
             self._jobs.drop_lane(lane)
             self._progress.pop(lane, None)
-            self._committed.pop(lane, None)
+        # Another member may have had a kept lane for a moment and moved its commit back to what it
+        # had finished itself: all are committed anew, or an idle lane would stay behind for ever.
+        self._committed.clear()
         self._assigned = now
         for lane, progress in self._progress.items():
             # The rebalance moved the position to the commit, which another member may have moved

@@ -1,7 +1,7 @@
 """Lanes: which polled records are taken after the group has moved a position."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 from engine_workers.bounds import WorkerBounds
@@ -24,6 +24,11 @@ class ScriptedGroup:
         self._polls = list(polls)
         self._epoch = 0
         self.sought: list[int] = []
+        self.commits: list[dict[TopicPartition, int]] = []
+
+    async def commit(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """Note what is committed."""
+        self.commits.append(dict(next_offsets))
 
     def assignment(self) -> Assignment:
         """Return the assignment of the newest poll's epoch."""
@@ -48,27 +53,40 @@ class NotedJobs:
     def __len__(self) -> int:
         return 0
 
+    def doubted_lanes(self) -> set[int]:
+        """Doubt nothing."""
+        return set()
+
+    def on_committed(self, lanes: Collection[int], commit_number: int) -> None:
+        """Wait for no proof."""
+
     def take(self, request: RequestAccepted, lane: int, offset: int, append_time_ms: int) -> None:
         """Note the offset."""
         self.offsets.append(offset)
+
+
+def lanes_of(group: ScriptedGroup, jobs: NotedJobs) -> Lanes:
+    """Return lanes over these."""
+
+    async def bury(record: LogRecord, reason: str) -> bool:
+        return True
+
+    return Lanes(
+        topic=TOPIC,
+        group=cast(GroupReader, group),
+        jobs=cast(Jobs, jobs),
+        metrics=Metrics(),
+        bury=bury,
+        bounds=WorkerBounds(),
+    )
 
 
 def taken(*polls: tuple[int, Sequence[int]]) -> list[int]:
     """Return the offsets that are taken in as many turns as there are polls."""
     group, jobs = ScriptedGroup(*polls), NotedJobs()
 
-    async def bury(record: LogRecord, reason: str) -> bool:
-        return True
-
     async def turns() -> None:
-        lanes = Lanes(
-            topic=TOPIC,
-            group=cast(GroupReader, group),
-            jobs=cast(Jobs, jobs),
-            metrics=Metrics(),
-            bury=bury,
-            bounds=WorkerBounds(),
-        )
+        lanes = lanes_of(group, jobs)
         for _ in polls:
             await lanes.run_once()
 
@@ -89,3 +107,18 @@ def test_a_jump_after_each_of_two_rebalances_is_no_gap() -> None:
 def test_a_gap_that_the_log_insists_on_is_passed() -> None:
     """What retention removed never comes: the second offer without a rebalance is taken."""
     assert taken((1, [0]), (1, [3]), (1, [3, 4])) == [0, 3, 4]
+
+
+def test_a_kept_lane_is_committed_anew_after_a_rebalance() -> None:
+    """Another member may have moved its commit back meanwhile; an idle lane must not stay there."""
+    group = ScriptedGroup((1, [0]), (1, []), (2, []), (2, []))
+
+    async def turns() -> None:
+        lanes = lanes_of(group, NotedJobs())
+        for _ in range(4):
+            await lanes.run_once()
+            lanes.finish(0, [0])
+            await lanes.commit_once()
+
+    asyncio.run(turns())
+    assert group.commits == [{LANE: 1}, {LANE: 1}]
