@@ -5,7 +5,6 @@ each other. Makes no id: entropy comes from `infra.ports.Entropy`. Called by gat
 audit (find), everyone (types).
 """
 
-import hashlib
 import hmac
 import struct
 import uuid
@@ -30,6 +29,8 @@ REPLY_PREFIXES = {
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DIGITS = {character: value for value, character in enumerate(_ALPHABET)}
+_DIGITS_AT_ONCE = 10
+_PART = 62**_DIGITS_AT_ONCE
 _LOCATOR = struct.Struct(">BHIHQ16s")  # version, cell, incarnation, partition, floor, request id
 _LOCATOR_VERSION = 1
 _MAC_BYTES = 16
@@ -121,16 +122,19 @@ def _mac(body: bytes, org: str, workspace: str, key: bytes) -> bytes:
     names = b"".join(
         struct.pack(">H", len(name)) + name for name in (org.encode(), workspace.encode())
     )
-    return hmac.new(key, body + names, hashlib.sha256).digest()[:_MAC_BYTES]
+    return hmac.digest(key, body + names, "sha256")[:_MAC_BYTES]
 
 
 def base62(raw: bytes, width: int) -> str:
     """Return `raw` as a big-endian number in exactly `width` base62 digits."""
-    number, characters = int.from_bytes(raw, "big"), []
-    for _ in range(width):
-        number, digit = divmod(number, 62)
-        characters.append(_ALPHABET[digit])
-    assert number == 0, "width is too small for these bytes"
+    number, part, characters = int.from_bytes(raw, "big"), 0, list[str]()
+    for first in range(0, width, _DIGITS_AT_ONCE):
+        # One division of the long number for many digits: the rest divide small ones.
+        number, part = divmod(number, _PART)
+        for _ in range(min(_DIGITS_AT_ONCE, width - first)):
+            part, digit = divmod(part, 62)
+            characters.append(_ALPHABET[digit])
+    assert number == part == 0, "width is too small for these bytes"
     return "".join(reversed(characters))
 
 

@@ -74,20 +74,21 @@ class Cursors:
         Raises: OffsetUnreadable, and nothing was taken.
         """
         ready: list[tuple[PartitionLog, int]] = []
+        logs, paused = self._logs, self._paused
         for place, offset in self._positions.items():
-            partition = self._logs[place]
-            if offset == partition.end or place in self._paused:
+            partition = logs[place]
+            if offset == partition.end or place in paused:
                 continue
             if not partition.start <= offset < partition.end:
                 raise OffsetUnreadable(place.topic, place.partition, offset)
             ready.append((partition, offset))
-        taken: list[LogRecord] = []
+        turn, taken = self._turn, list[LogRecord]()
+        self._turn += 1
         for index in range(len(ready)):
-            partition, offset = ready[(self._turn + index) % len(ready)]
+            partition, offset = ready[(turn + index) % len(ready)]
             records = partition.read(offset, count_max - len(taken))
             self._positions[partition.place] = offset + len(records)
             taken.extend(records)
             if len(taken) >= count_max:
                 break
-        self._turn += 1
         return taken

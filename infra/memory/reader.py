@@ -47,6 +47,8 @@ class MemoryReader:
             self._broker.fired["poll.stall"] += 1
         if fate.stall_ms or timeout_ms <= 0 or not self._cursors.idle():
             await asyncio.sleep(fate.stall_ms / 1000)  # gives way in any case, as a wait does
+        elif not self._closed:
+            await self._wakeup.sleep_until(deadline_s)
         while True:
             if self._closed:
                 await self._check_open()
