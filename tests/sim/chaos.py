@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from infra.ports import TopicPartition
+from schemas.codec import decode
+from schemas.replies import ReplyRecord, fact_of
 from schemas.topics import REPLIES, workers_group
 from streams.metering.sink import GROUP
 from tests.sim.platform import POOL
@@ -36,7 +38,7 @@ class Chaos:
         self._world = world
         self._random = random.Random(f"chaos/{world.options.seed}")
         self.active = True
-        self._haunted: dict[bytes, int] = {}
+        self._haunted: dict[str, int] = {}
         """Replies whose workers die again and again, and how many of them still shall."""
 
     def begin(self, from_s: float, to_s: float) -> float:
@@ -59,13 +61,17 @@ class Chaos:
                 for _ in range(self._random.randint(1, count_max)):
                     at_s = self._random.uniform(from_s, span_s)
                     world.loop.call_later(at_s, self._if_active, strike)
-        if options.has("clock-skew"):
+        if options.has("clock-skew") and world.strikes.allows():
             for name in world.names():
                 world.clock_of(name).skew_ms = self._random.choice(SKEWS_MS)
             world.events.fault(world.now_s(), "clock.skew")
         if options.has("crash-again"):
-            chosen = self._random.sample(world.clients, HAUNTED)
-            self._haunted = {client.request_id.encode(): CRASHES_AGAIN for client in chosen}
+            chosen = set(self._random.sample(range(options.requests), HAUNTED))
+            self._haunted = {
+                client.request_id: CRASHES_AGAIN
+                for client in world.crowd.clients
+                if client.index in chosen
+            }
         return 1.5
 
     def on_send(self, writer: str, place: TopicPartition, value: bytes) -> None:
@@ -82,8 +88,9 @@ class Chaos:
 
     def _haunt(self, writer: str, value: bytes) -> None:
         """Kill whoever works on a haunted reply, until it has seen enough of that."""
+        told = {fact_of(entry).request_id for entry in decode(value, ReplyRecord).entries}
         for request_id, left in self._haunted.items():
-            if left and request_id in value and self._random.random() < CRASH_AGAIN_CHANCE:
+            if left and request_id in told and self._random.random() < CRASH_AGAIN_CHANCE:
                 self._haunted[request_id] = left - 1
                 kind = "crash.again" if left < CRASHES_AGAIN else "crash.worker"
                 self._soon(partial(self._crash, writer.partition(":")[0], kind))
@@ -99,7 +106,7 @@ class Chaos:
         self._world.loop.after_steps(steps, lambda: self._if_active(strike))
 
     def _if_active(self, strike: Callable[[], None]) -> None:
-        if self.active:
+        if self.active and self._world.strikes.allows():
             # What a strike starts belongs to nobody, whoever's send it was that called for it.
             Context().run(strike)
 

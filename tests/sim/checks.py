@@ -8,14 +8,24 @@ from collections.abc import Mapping, Sequence
 
 from engine_workers.engine.port import StepOutput
 from engine_workers.job import Phase
+from gateway.reader import ReplyReader
 from infra.memory.wakeup import Wakeup
 from infra.ports import LogRecord, TopicPartition
 from schemas import limits
 from schemas.codec import decode, encode
+from schemas.idempotency import IdempotencyRecord
 from schemas.replies import CloseReason, ReplyRecord, Start, fact_of
 from schemas.requests import RequestAccepted
-from schemas.topics import REPLIES, USAGE, requests_topic, workers_group
+from schemas.topics import (
+    IDEMPOTENCY,
+    REPLIES,
+    USAGE,
+    idempotency_partition,
+    requests_topic,
+    workers_group,
+)
 from schemas.usage import UsageRecorded
+from tests.sim.claim_judge import ClaimJudge
 from tests.sim.gateways import SimGateway
 from tests.sim.judge import Judge, Judged
 from tests.sim.platform import POOL, Platform
@@ -64,16 +74,21 @@ class Checks:
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
         self.judge = Judge()
+        self.claims = ClaimJudge()
+        self.cancels_asked: set[str] = set()
+        """Request ids whose clients asked for their end."""
         self.workers: dict[str, SimWorker] = {}
         self.gateways: dict[str, SimGateway] = {}
         self._checked_tokens: dict[str, CheckedTokens] = {}
         self.faulty_until_s = 0.0
         """Until then an engine may not have heard of a close."""
+        self.appended_s = 0.0
+        """When the newest record landed that is judged here."""
 
     def listen(self) -> None:
         """Hear every append from now on, and see every commit."""
         broker = self.platform.broker
-        for name in (requests_topic(POOL), REPLIES, USAGE):
+        for name in (requests_topic(POOL), REPLIES, USAGE, IDEMPOTENCY):
             for log in broker.topic(name).partitions:
                 log.watch(_Ear(self, log.place))
         for group in (workers_group(POOL), "metering"):
@@ -89,12 +104,23 @@ class Checks:
 
     def on_append(self, record: LogRecord) -> None:
         """Judge one record that has just landed."""
+        self.appended_s = self.platform.now_s()
         if record.topic == REPLIES:
             self._on_replies(record)
         elif record.topic == USAGE:
             self._on_usage(record)
+        elif record.topic == IDEMPOTENCY:
+            self._on_key(record)
         else:
             self._on_request(record)
+
+    def _on_key(self, record: LogRecord) -> None:
+        fact = decode(record.value, IdempotencyRecord)
+        now_s = self.platform.now_s()
+        self.platform.events.note(now_s, f"keys {record.partition}@{record.offset} {_told(fact)}")
+        wrong = self.claims.take(record, fact, self.judge.replies)
+        if wrong is not None:
+            self.fail(*wrong)
 
     def _on_replies(self, record: LogRecord) -> None:
         facts = decode(record.value, ReplyRecord)
@@ -119,6 +145,8 @@ class Checks:
         close = reply.close
         if close is None:
             return
+        if close.reason is CloseReason.CANCELLED:
+            self._check_cancel(reply)
         if close.reason is CloseReason.FAILED and close.by.startswith("worker"):
             self.fail("I12", reply.request_id, f"was given up by {close.by}: {close.message}")
         if close.reason is not CloseReason.DEADLINE:
@@ -129,6 +157,12 @@ class Checks:
             self.fail("I12", reply.request_id, "was closed before its deadline")
         if reply.ended_s - self.faulty_until_s > HEALED_S:
             self.fail("I12", reply.request_id, f"ran into its deadline {HEALED_S} s after healing")
+
+    def _check_cancel(self, reply: Judged) -> None:
+        """A reply under a key ends by its client's word alone, never by a lost connection (I12)."""
+        keyed = reply.request_id in self.claims.by_request
+        if keyed and reply.request_id not in self.cancels_asked:
+            self.fail("I12", reply.request_id, "has a key and was cancelled by a lost connection")
 
     def _check_tokens(self, reply: Judged) -> None:
         landed = self.judge.requests.get(reply.request_id)
@@ -143,6 +177,10 @@ class Checks:
             self.fail("I3", reply.request_id, wrong)
         if landed.first_append_ms > landed.request.admit_by_ms:
             self.fail("I9", reply.request_id, "landed late and has accepted tokens all the same")
+        if landed.request.keyed:
+            wrong = self.claims.wrong_tokens(reply.request_id)
+            if wrong is not None:
+                self.fail("I9", reply.request_id, wrong)
 
     def _on_request(self, record: LogRecord) -> None:
         request = decode(record.value, RequestAccepted)
@@ -155,6 +193,10 @@ class Checks:
             self.fail("I11", request.request_id, "copies carry different locators")
         if record.partition != request.lane:
             self.fail("I11", request.request_id, f"it landed in lane {record.partition}")
+        if request.keyed:
+            told = self.claims.wrong_event(request)
+            if told is not None:
+                self.fail(told[0], request.request_id, told[1])
         reply = self.judge.replies.get(request.request_id)
         if reply is not None and request.locator.floor > reply.first_offset:
             self.fail("I11", request.request_id, "its floor lies above its first reply record")
@@ -264,20 +306,51 @@ class Checks:
                 self.fail("I17", "", f"{worker.name} lane {lane}: span {progress.span}")
 
     def _check_gateway(self, gateway: SimGateway) -> None:
-        if not gateway.reader.started:
-            return
-        for followed in gateway.reader.followed():
+        parts = gateway.parts
+        foreign = (foreign.tail for foreign in parts.tails._foreign.values())
+        for tail in (parts.replies, *foreign):
+            if tail.started:
+                self._check_tail(gateway.name, tail)
+        self._check_keys(gateway)
+        pool, open_count = parts.tails._rereadings, parts.submission.open_count
+        if pool._open_count > limits.REREADS_MAX:
+            self.fail("I17", "", f"{gateway.name} has {pool._open_count} re-readings")
+        if open_count > 2 * limits.GATEWAY_INFLIGHT_MAX:
+            self.fail("I17", "", f"{gateway.name} has {open_count} clients")
+
+    def _check_tail(self, gateway: str, tail: ReplyReader) -> None:
+        for followed in tail.followed():
             name = followed.request.request_id
-            wrong = wrong_fold(
-                followed.fold, self.judge.replies.get(name), gateway.reader.next_offset
-            )
+            next_offset = max(tail.next_offset, followed.complete_to)
+            wrong = wrong_fold(followed.fold, self.judge.replies.get(name), next_offset)
             if wrong is not None:
-                self.fail("I1", name, f"{gateway.name} believes: {wrong}")
+                self.fail("I1", name, f"{gateway} believes: {wrong}")
             for mailbox in followed.mailboxes:
                 if len(mailbox._entries) > limits.MAILBOX_ENTRIES_MAX:
                     self.fail("I17", name, f"its mailbox holds {len(mailbox._entries)}")
-        if gateway.rereadings._open_count > limits.REREADS_MAX:
-            self.fail("I17", "", f"{gateway.name} has {gateway.rereadings._open_count} re-readings")
+
+    def _check_keys(self, gateway: SimGateway) -> None:
+        """Compare who holds each key by a gateway's book and by the log (I1, I10)."""
+        tail = gateway.parts.claim_tail
+        for scope in self.claims.holders:
+            partition = idempotency_partition(scope)
+            held = tail.held(scope)
+            nonce = None if held is None else held.claim.nonce
+            next_offset = tail._next.get(TopicPartition(IDEMPOTENCY, partition), 0)
+            truth = self.claims.held(scope, next_offset)
+            if nonce != truth:
+                self.fail("I10", nonce or "", f"{gateway.name} believes {nonce}, the log {truth}")
+
+
+def _told(fact: IdempotencyRecord) -> str:
+    """Return what a record says of a key, in few words."""
+    if fact.claimed is not None:
+        return f"claimed {fact.claimed.nonce[:8]} for {fact.claimed.request_id}"
+    if fact.released is not None:
+        return f"released {fact.released.nonce[:8]}"
+    if fact.done is not None:
+        return f"done {fact.done.nonce[:8]} at {fact.done.end_offset}"
+    return f"resumed {fact.resumed.request_id if fact.resumed else None}"
 
 
 def _shown(facts: ReplyRecord, reply: Judged) -> str:

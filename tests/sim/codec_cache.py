@@ -1,29 +1,34 @@
-"""Each distinct record is decoded once in a run, and each distinct report or usage encoded once.
+"""Each distinct record is encoded and decoded once in a run, or not at all.
 
 However many processes read or write it: events are frozen, so that sharing them shows nobody
-anything new. The product's codec runs on every distinct one all the same; only repetitions are
-saved.
+anything new. In runs with real bytes the product's codec works on every distinct record; in the
+others a record's bytes are the number of its event: equal events have equal bytes there too, and
+the codec, which has tests of its own, costs nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from engine_workers import lanes, tail, usage_sender
-from gateway import reader, rereading
+from engine_workers import lanes, outbox, tail, usage_sender
+from gateway import claim_tail, claims, closing, reader, rereading, submission
 from infra import fleet
 from schemas import codec
 from streams.metering import sink
-from tests.sim import checks, verdict
+from tests.sim import chaos, checks, gateways, key_mutations, verdict
 from tests.sim.swaps import swapped
 
-_DECODERS = (lanes, tail, reader, rereading, fleet, sink, checks, verdict)
-_ENCODERS = (tail, usage_sender, fleet, checks)
+_DECODERS = (
+    *(lanes, tail, reader, rereading, claim_tail, fleet, sink),
+    *(chaos, checks, gateways, key_mutations, verdict),
+)
+_SHARED_ENCODERS = (tail, usage_sender, fleet, checks)
 """Those that encode what many others encode as well."""
+_ENCODERS = (*_SHARED_ENCODERS, outbox, closing, submission, claims, gateways)
 
 
 @contextmanager
-def coded_once() -> Iterator[None]:
+def coded_once(*, real_bytes: bool) -> Iterator[None]:
     """Remember what was decoded and encoded until the block ends."""
     decoded: dict[tuple[bytes, type], Any] = {}
     encoded: dict[object, bytes] = {}
@@ -35,15 +40,22 @@ def coded_once() -> Iterator[None]:
             event = decoded[key] = codec.decode(value, kind)
         return event
 
+    def number(event: object) -> bytes:
+        value = b"%d" % len(encoded)
+        decoded[value, type(event)] = event
+        return value
+
+    make: Callable[[object], bytes] = codec.encode if real_bytes else number
+
     def encode(event: object) -> bytes:
         value = encoded.get(event)
         if value is None:
-            value = encoded[event] = codec.encode(event)
+            value = encoded[event] = make(event)
         return value
 
     with ExitStack() as stack:
         for module in _DECODERS:
             stack.enter_context(swapped(module, decode=decode))
-        for module in _ENCODERS:
+        for module in _SHARED_ENCODERS if real_bytes else _ENCODERS:
             stack.enter_context(swapped(module, encode=encode))
         yield

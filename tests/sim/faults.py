@@ -11,22 +11,40 @@ from infra.memory import CommitFate, InsertFault, PollFate, SendFate
 from infra.memory.faults import DELIVER, POLL, TAKE
 from infra.ports import TopicPartition
 from tests.sim.options import SEND_FAULTS, Options
+from tests.sim.strikes import Strikes
 
 SEND_BOUND_MS = 1_500
 """How long a send may take here; ten seconds in the product."""
 SESSION_MS = 2_000
 
-_SEND_CHANCE = {"requests": 0.05, "replies": 0.015, "closes": 0.12, "usage": 0.06, "status": 0.02}
-_DELAY_CHANCE = {"requests": 0.3, "replies": 0.15, "closes": 0.3, "usage": 0.15, "status": 0.05}
+_SEND_CHANCE = {
+    "requests": 0.05,
+    "replies": 0.015,
+    "closes": 0.12,
+    "claims": 0.08,
+    "usage": 0.06,
+    "status": 0.02,
+}
+_DELAY_CHANCE = {
+    "requests": 0.3,
+    "replies": 0.15,
+    "closes": 0.3,
+    "claims": 0.3,
+    "usage": 0.15,
+    "status": 0.05,
+}
 
 
 class SeededFaults:
     """Implements `infra.memory.FaultPlan`, and draws the faults of the usage store."""
 
-    def __init__(self, options: Options, now_s: Callable[[], float]) -> None:
+    def __init__(self, options: Options, now_s: Callable[[], float], strikes: Strikes) -> None:
+        self._allows = strikes.allows
         self._random = random.Random(f"faults/{options.seed}")
         self._options = options
         self._poll_chance = 0.02 * options.intensity
+        self._tails_fail = options.has("tail-stall")
+        self._polls_fail = options.has("poll-stall") or options.has("poll-rebalance")
         self._now_s = now_s
         self.active = True
         self.quiet_from_s = 0.0
@@ -43,26 +61,25 @@ class SeededFaults:
         for kind in self._kinds:
             table = _DELAY_CHANCE if kind == "delay" else _SEND_CHANCE
             if self._random.random() < table.get(purpose, 0.0) * self._options.intensity:
-                return self._fate(kind)
+                fate = self._fate(kind)
+                return fate if self._allows() else DELIVER
         return DELIVER
 
     def poll(self, reader: str, group: str | None) -> PollFate:
         """Decide on one poll."""
-        if not self.active:
+        if not self.active or (not self._tails_fail if group is None else not self._polls_fail):
             return POLL
         draw, chance = self._random.random(), self._poll_chance
         if draw >= 2 * chance:
             return POLL
-        has = self._options.has
-        if group is None:
-            if has("tail-stall") and draw < chance:
-                return PollFate(stall_ms=self._stall_ms())
-            return POLL
-        if has("poll-stall") and draw < chance:
-            return PollFate(stall_ms=self._stall_ms())
-        if has("poll-rebalance") and chance <= draw < 2 * chance:
-            return PollFate(rebalances=self._random.choice((1, 1, 2)), scatter=draw < 1.5 * chance)
-        return POLL
+        has, fate = self._options.has, POLL
+        if draw < chance:
+            if has("tail-stall" if group is None else "poll-stall"):
+                fate = PollFate(stall_ms=self._stall_ms())
+        elif group is not None and has("poll-rebalance"):
+            rebalances = self._random.choice((1, 1, 2))
+            fate = PollFate(rebalances=rebalances, scatter=draw < 1.5 * chance)
+        return fate if fate is not POLL and self._allows() else POLL
 
     def commit(self, reader: str, group: str) -> CommitFate:
         """Decide on one commit."""
@@ -95,7 +112,7 @@ class SeededFaults:
         return stall_s
 
     def _strikes(self, chance: float) -> bool:
-        return self._random.random() < chance * self._options.intensity
+        return self._random.random() < chance * self._options.intensity and self._allows()
 
     def _stall_ms(self) -> int:
         stall_ms = self._random.choice((20, 200, 1_000, 3_000))

@@ -47,6 +47,7 @@ class Judged:
     close: Closed | None = None
     ended_ms: int = 0
     ended_s: float = 0.0
+    end_offset: int | None = None
     history: list[Moment] = field(default_factory=list)
 
     @property
@@ -145,6 +146,11 @@ class Judge:
     starts: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By attempt: worker incarnation and request id of its one start."""
 
+    def accepted(self, request_id: str) -> int:
+        """Return how many tokens of a reply the log has accepted by now."""
+        reply = self.replies.get(request_id)
+        return 0 if reply is None else len(reply.tokens)
+
     def take_replies(self, record: LogRecord, facts: ReplyRecord, now_s: float) -> list[Judged]:
         """Fold one record of `replies.v1`; return the replies that it tells of."""
         touched: dict[str, Judged] = {}
@@ -157,7 +163,7 @@ class Judge:
             was_ended = reply.ended
             reply.apply(fact, record.append_time_ms)
             if reply.ended and not was_ended:
-                reply.ended_s = now_s
+                reply.ended_s, reply.end_offset = now_s, record.offset
             touched[fact.request_id] = reply
         for reply in touched.values():
             reply.remember(record.offset + 1)

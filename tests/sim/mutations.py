@@ -1,8 +1,10 @@
 """Planted bugs: each a small switchable mutation that a checker must find within its time.
 
 Owns their list and the schedules that they are looked for under. The numbers in the comments are
-those of the protocol's list of bugs that were confirmed on a model. The mutations of folds and
-workers stand in modules of their own.
+those of the protocol's list of bugs that were confirmed on a model. Number 22, a dropped copy that
+finishes at once, is not among them: all copies of an id lie in one lane, above the one that is
+worked on, so the lowest unfinished offset holds every commit back until the end all the same. The
+mutations of folds, workers and keys stand in modules of their own.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,16 +17,27 @@ from engine_workers import tail as tail_module
 from engine_workers.engine import scripted_engine
 from engine_workers.inflight import LaneProgress
 from engine_workers.jobs import Jobs
+from engine_workers.lanes import Lanes
 from engine_workers.outbox import Outbox
 from engine_workers.tail import ReplyTail
+from gateway import claims as claims_module
+from gateway import delivery as delivery_module
+from gateway import keyed as keyed_module
+from gateway.claim_tail import ClaimTail
+from gateway.claims import Claims
+from gateway.idempotency import ClaimBook
+from gateway.keyed import Keyed
 from gateway.mailbox import Mailbox
+from gateway.orphans import Orphans
 from gateway.reader import ReplyReader
+from gateway.reply_tails import ReplyTails
 from infra.ports import TopicPartition
 from schemas.assembler import Assembler
 from schemas.assembler.sse import SseEvent, sse_event
 from schemas.fold import ReplyFold
 from streams.metering.intake import Intake
 from tests.sim import fold_mutations
+from tests.sim import key_mutations as keys
 from tests.sim import worker_mutations as bugs
 from tests.sim.options import KINDS, Bias
 from tests.sim.swaps import swapped
@@ -37,6 +50,12 @@ ZOMBIES = Bias(
     intensity=2.0,
 )
 """Workers that act on lanes they have lost, and tails that lag behind."""
+GAPS = Bias(
+    faults=frozenset({"worker-pause", "send-lose"}),
+    without=frozenset(KINDS) - {"worker-pause", "send-lose"},
+    intensity=4.0,
+)
+"""Workers that wake up to find a record lost, and publish the next before they know."""
 DUELS = Bias(
     faults=frozenset({"rebalance-twice", "poll-stall"}),
     without=frozenset(KINDS) - {"rebalance-twice", "poll-stall", "rebalance"},
@@ -53,6 +72,19 @@ CUT_OFF = Bias(faults=frozenset({"disconnect", "send-delay"}), intensity=2.0)
 CRASHES = Bias(faults=frozenset({"worker-crash", "crash-after-send"}), intensity=2.0)
 SLOW_SINK = Bias(faults=frozenset({"store-slow", "store-unknown", "send-duplicate"}), intensity=2.0)
 SHAKY = Bias(faults=frozenset({"send-delay", "send-late", "send-ack_lost", "send-duplicate"}))
+KEYS = Bias(faults=frozenset({"send-delay", "disconnect", "send-lose"}), keyed=0.8)
+LOST_EVENTS = Bias(
+    faults=frozenset({"send-lose", "send-late", "disconnect", "gateway-crash", "crash-after-send"}),
+    intensity=2.0,
+    keyed=0.8,
+)
+REPRICED = Bias(
+    faults=frozenset({"price-change", "send-late", "send-duplicate", "send-ack_lost"}),
+    intensity=2.0,
+    keyed=0.8,
+)
+CANCELLED = Bias(faults=frozenset({"cancel", "disconnect", "send-delay"}), keyed=0.6)
+RESUMED = Bias(faults=frozenset({"disconnect", "gateway-crash"}), keyed=0.4, resumable=1.0)
 
 Planting = Callable[["World"], AbstractContextManager[None]]
 
@@ -67,6 +99,15 @@ class Mutation:
 
 def _swap(owner: object, **attributes: Any) -> Planting:
     return lambda world: swapped(owner, **attributes)
+
+
+def _both(first: Planting, second: Planting) -> Planting:
+    @contextmanager
+    def planted(world: "World") -> Iterator[None]:
+        with first(world), second(world):
+            yield
+
+    return planted
 
 
 @contextmanager
@@ -131,7 +172,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # The rest of the list, as far as its features exist.
     "no-index-check": Mutation(  # 2
-        planted=_swap(ReplyFold, _accept=fold_mutations.no_index_check), bias=ZOMBIES
+        planted=_swap(ReplyFold, _accept=fold_mutations.no_index_check), bias=GAPS
     ),
     **{  # 3, 4, 5, 6, 9, 16, 33
         name: Mutation(planted=_swap(ReplyFold, apply=mutant), bias=ZOMBIES)
@@ -196,10 +237,77 @@ MUTATIONS: dict[str, Mutation] = {
         planted=_swap(jobs_module, decide=bugs.give_up_what_has_tokens), bias=CRASHES
     ),
     "taken-twice": Mutation(planted=_swap(Jobs, take=bugs.take_twice), bias=ZOMBIES),  # 34
+    "kept-lane-not-committed-anew": Mutation(
+        planted=_swap(Lanes, _follow_assignment=bugs.trust_old_commits), bias=GAPS
+    ),
     "sink-commits-first": Mutation(
         planted=_swap(Intake, committable=_commit_what_was_read), bias=SLOW_SINK
     ),
     "overflow-skips": Mutation(planted=_swap(Mailbox, lapse=_skip), bias=CROWDED),
+    "price-of-the-event-copy": Mutation(  # 17
+        planted=_swap(Jobs, _meter=bugs.price_of_the_copy), bias=REPRICED
+    ),
+    "last-claim-wins": Mutation(  # 23
+        planted=_swap(ClaimBook, _claim=keys.last_claim_wins), bias=KEYS
+    ),
+    "losing-claim-runs": Mutation(planted=_swap(ClaimTail, _take=keys.loser_runs), bias=KEYS),  # 23
+    "sent-before-the-read-back": Mutation(  # 24
+        planted=_swap(Claims, claim=keys.believe_what_was_sent), bias=KEYS
+    ),
+    "sent-beside-the-claim": Mutation(  # 24
+        planted=_swap(Claims, claim=keys.wait_for_nothing), bias=KEYS
+    ),
+    "new-id-on-a-re-send": Mutation(  # 25
+        planted=_swap(keyed_module, _ticket=keys.with_a_new_id), bias=LOST_EVENTS
+    ),
+    "released-after-tokens": Mutation(  # 26
+        planted=_both(
+            _swap(keyed_module, is_void=keys.void_after_tokens),
+            _swap(claims_module, is_void=keys.void_after_tokens),
+        ),
+        bias=CANCELLED,
+    ),
+    "released-before-the-close-lands": Mutation(  # 26
+        planted=_swap(Keyed, _end_if_late=keys.release_unread), bias=LOST_EVENTS
+    ),
+    "new-floor-on-a-re-send": Mutation(  # 27
+        planted=_swap(keyed_module, _ticket=keys.with_a_new_floor), bias=LOST_EVENTS
+    ),
+    "sent-again-to-another-lane": Mutation(  # 32
+        planted=_swap(keyed_module, _ticket=keys.to_another_lane), bias=LOST_EVENTS
+    ),
+    "claim-judged-at-each-landing": Mutation(
+        planted=_swap(ClaimBook, _claim=keys.judged_at_each_landing),
+        bias=Bias(
+            faults=LOST_EVENTS.faults | {"send-duplicate", "send-ack_lost"},
+            intensity=2.0,
+            keyed=0.8,
+        ),
+    ),
+    "released-key-stays": Mutation(
+        planted=_swap(ClaimBook, _release=keys.held_for_ever), bias=LOST_EVENTS
+    ),
+    "disconnect-ends-a-keyed-reply": Mutation(
+        planted=_swap(Orphans, left=keys.close_keyed_ones), bias=KEYS
+    ),
+    "disconnect-ends-a-resumable-reply": Mutation(
+        planted=_swap(Orphans, left=keys.close_at_once), bias=RESUMED
+    ),
+    "resumed-reply-read-from-the-tail": Mutation(
+        planted=_swap(ReplyTails, _read=keys.read_from_the_tail), bias=RESUMED
+    ),
+    "resumed-with-an-event-twice": Mutation(
+        planted=_swap(delivery_module, rest_of=keys.rest_with_the_cursors_own), bias=RESUMED
+    ),
+    "resumed-less-a-tokens-events": Mutation(
+        planted=_swap(delivery_module, rest_of=keys.rest_by_tokens), bias=RESUMED
+    ),
+    "character-lost-between-records": Mutation(
+        planted=_swap(delivery_module, Assembler=keys.RecordAtATime)
+    ),
+    "stop-string-shown-between-records": Mutation(
+        planted=_swap(delivery_module, Assembler=keys.StopsWithinARecord)
+    ),
     "mailbox-without-bound": Mutation(planted=_swap(Mailbox, put=_take_all), bias=CROWDED),
     "cursor-counts-events": Mutation(planted=_swap(Assembler, _numbered=_count_events)),
 }

@@ -5,10 +5,9 @@ the rest (Groce et al., "Swarm Testing", 2012).
 """
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 SEND_FAULTS = ("lose", "ack_lost", "late", "duplicate", "delay")
-PURPOSES = ("requests", "replies", "closes", "usage", "status")
 COMMIT_FAULTS = ("stale", "lose", "ack_lost", "stall")
 OTHER_FAULTS = (
     "poll-stall",
@@ -28,6 +27,8 @@ OTHER_FAULTS = (
     "store-unknown",
     "slow-client",
     "disconnect",
+    "cancel",
+    "price-change",
     "clock-skew",
     "clock-step",
     "tight-limits",
@@ -64,6 +65,16 @@ class Options:
     also over two tokens."""
     late_start: bool
     """A worker joins in the middle of the load."""
+    keyed: float
+    """Share of clients that send an idempotency key."""
+    resumable: float
+    """Share of the others that ask for a reply which they can resume."""
+    real_bytes: bool
+    """Records are encoded and decoded as the product does; otherwise bytes stand for events."""
+    only_clients: frozenset[int] | None = None
+    """The clients that a shrunk run still has; None = all."""
+    only_strikes: frozenset[int] | None = None
+    """The strikes that a shrunk run still has; None = all."""
 
     def has(self, fault: str) -> bool:
         """Tell whether a kind of fault is switched on."""
@@ -76,8 +87,14 @@ class Options:
             f"max {self.max_tokens} tokens from {self.lowest_token} on, "
             f"ends 1 in {self.end_one_in}, "
             f"{'shuffled' if self.shuffled else 'in order'}"
-            f"{', late start' if self.late_start else ''}"
+            f"{', late start' if self.late_start else ''}, "
+            f"keyed {self.keyed}, resumable {self.resumable}"
+            f"{', real bytes' if self.real_bytes else ''}"
         )
+        if self.only_clients is not None:
+            shape += f"; clients {sorted(self.only_clients)}"
+        if self.only_strikes is not None:
+            shape += f"; strikes {sorted(self.only_strikes)}"
         return f"seed {self.seed}: {shape}; intensity {self.intensity}; " + (
             " ".join(sorted(self.faults)) or "no faults"
         )
@@ -90,6 +107,8 @@ class Bias:
     faults: frozenset[str] = frozenset()
     intensity: float | None = None
     late_start: bool | None = None
+    keyed: float | None = None
+    resumable: float | None = None
     without: frozenset[str] = field(default=frozenset())
 
 
@@ -102,31 +121,26 @@ def draw(seed: int, bias: Bias | None = None) -> Options:
         seed=seed,
         faults=faults,
         intensity=rng.choice((0.5, 1.0, 2.0)),
-        requests=rng.randint(20, 22),
+        requests=rng.choice((20, 20, 20, 24)),
         workers=rng.choice((2, 2, 2, 3)),
         shuffled=rng.random() < 0.8,
-        arrival_s=rng.choice((0.5, 2.0, 4.0)),
+        arrival_s=rng.choice((0.5, 1.0, 3.0)),
         step_s=rng.choice((0.002, 0.01, 0.03)),
         end_one_in=rng.choice((0, 8, 24)),
-        max_tokens=rng.choice((4, 8, 12)),
+        max_tokens=rng.choice((3, 6, 10)),
         late_start=rng.random() < 0.3,
         lowest_token=rng.choice((0, 252)),
+        keyed=rng.choice((0.0, 0.2, 0.4)),
+        resumable=rng.choice((0.0, 0.3, 0.6)),
+        real_bytes=rng.random() < 0.25,
     )
     return options if bias is None else _biased(options, bias)
 
 
 def _biased(options: Options, bias: Bias) -> Options:
-    return Options(
-        seed=options.seed,
-        faults=(options.faults | bias.faults) - bias.without,
-        intensity=options.intensity if bias.intensity is None else bias.intensity,
-        requests=options.requests,
-        workers=options.workers,
-        shuffled=options.shuffled,
-        arrival_s=options.arrival_s,
-        step_s=options.step_s,
-        end_one_in=options.end_one_in,
-        max_tokens=options.max_tokens,
-        lowest_token=options.lowest_token,
-        late_start=options.late_start if bias.late_start is None else bias.late_start,
-    )
+    wanted = {
+        name: getattr(bias, name)
+        for name in ("intensity", "late_start", "keyed", "resumable")
+        if getattr(bias, name) is not None
+    }
+    return replace(options, faults=(options.faults | bias.faults) - bias.without, **wanted)

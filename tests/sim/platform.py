@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.sim.workers import SimWorker
 
 POOL = "pool"
+ALIAS = "model"
+WORKSPACE = "default"
 EOS_ID = 256
 VOCABULARY = 263
 """Bytes, the end, and the pieces of several characters of `tests.assembler_cases`."""

@@ -4,8 +4,9 @@ import gc
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from statistics import median
@@ -13,10 +14,12 @@ from statistics import median
 import structlog
 
 from tests.sim.mutations import MUTATIONS
-from tests.sim.options import Bias, draw
+from tests.sim.options import Bias, Options, draw
+from tests.sim.shrink import shrink
 from tests.sim.world import Outcome, World
 
 SEEDS_PER_TASK = 10
+RUNS_PER_COLLECTION = 5
 VIOLATIONS_MAX = 5
 """A long run that has found as many has found enough."""
 
@@ -69,12 +72,22 @@ def quiet() -> None:
 
 def run_seed(seed: int, planted: str | None = None, *, bias: Bias | None = None) -> Outcome:
     """Run one seed, with one of the planted bugs (and its schedules) where it is named."""
+    bias = bias if planted is None else MUTATIONS[planted].bias
+    return run_options(draw(seed, bias), planted)
+
+
+def run_options(options: Options, planted: str | None = None) -> Outcome:
+    """Run what has been drawn, with one of the planted bugs where it is named."""
+    world = World(options)
     if planted is None:
-        return World(draw(seed, bias)).run()
-    mutation = MUTATIONS[planted]
-    world = World(draw(seed, mutation.bias))
-    with mutation.planted(world):
         return world.run()
+    with MUTATIONS[planted].planted(world):
+        return world.run()
+
+
+def shrunk(outcome: Outcome, planted: str | None = None) -> Outcome:
+    """Return a smaller failure of the same kind."""
+    return shrink(outcome, lambda options: run_options(options, planted))
 
 
 def run_many(seeds: Iterable[int], jobs: int = 1) -> Tally:
@@ -103,16 +116,49 @@ def run_for(seconds: float, jobs: int) -> Tally:
     return tally
 
 
-def find(planted: str, within_cpu_s: float) -> tuple[Outcome | None, int, float]:
-    """Look for a planted bug; return the run that found it, seeds tried, CPU seconds spent."""
-    started_s = time.process_time()
-    seed = 0
-    while time.process_time() - started_s < within_cpu_s:
-        outcome = run_seed(seed, planted)
-        seed += 1
-        if outcome.violation is not None:
-            return outcome, seed, time.process_time() - started_s
-    return None, seed, time.process_time() - started_s
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a search for a planted bug came to."""
+
+    outcome: Outcome | None
+    """The run that found it."""
+    seeds: int
+    cpu_s: float
+    unsound: Outcome | None = None
+    """A run of the same schedules that fails without the bug."""
+
+
+def find(planted: str, within_cpu_s: float, sound_seeds: int = 0) -> Found:
+    """Look for a planted bug; then see that the schedules are clean without it."""
+    started_s, outcome, seeds = time.process_time(), None, 0
+    with _collecting_between_runs() as collect:
+        while outcome is None and time.process_time() - started_s < within_cpu_s:
+            tried = run_seed(seeds, planted)
+            seeds += 1
+            outcome = tried if tried.violation is not None else None
+            collect()
+        cpu_s = time.process_time() - started_s
+        for seed in range(sound_seeds):
+            sound = run_seed(seed, bias=MUTATIONS[planted].bias)
+            collect()
+            if sound.violation is not None:
+                return Found(outcome=outcome, seeds=seeds, cpu_s=cpu_s, unsound=sound)
+    return Found(outcome=outcome, seeds=seeds, cpu_s=cpu_s)
+
+
+def start_searches(
+    planted: Iterable[str], jobs: int, within_cpu_s: float, sound_seeds: int
+) -> "dict[str, Future[Found]]":
+    """Look for many planted bugs on several cores; return what each search will come to."""
+    pool = _pool(jobs)
+    searches = {name: pool.submit(_search, name, within_cpu_s, sound_seeds) for name in planted}
+    pool.shutdown(wait=False)  # ends once all searches have
+    return searches
+
+
+def _search(planted: str, within_cpu_s: float, sound_seeds: int) -> Found:
+    quiet()
+    return find(planted, within_cpu_s, sound_seeds)
 
 
 def _outcomes(seeds: list[int], jobs: int) -> Iterator[Outcome]:
@@ -137,13 +183,28 @@ def _run_chunk(first: int) -> list[Outcome]:
 
 def _run_some(seeds: list[int]) -> list[Outcome]:
     quiet()
-    # Collecting between runs only: a finished run is one large cycle, a running one holds no waste.
+    outcomes = []
+    with _collecting_between_runs() as collect:
+        for seed in seeds:
+            outcomes.append(run_seed(seed))
+            collect()
+    return outcomes
+
+
+@contextmanager
+def _collecting_between_runs() -> Iterator[Callable[[], object]]:
+    """Collect only when told to: finished runs are large cycles, running ones hold no waste."""
+    gc.collect()
     gc.disable()
     gc.freeze()
-    outcomes = []
-    for seed in seeds:
-        outcomes.append(run_seed(seed))
-        gc.collect()
-    gc.unfreeze()
-    gc.enable()
-    return outcomes
+    runs = itertools.count(1)
+
+    def collect() -> None:
+        if next(runs) % RUNS_PER_COLLECTION == 0:
+            gc.collect()
+
+    try:
+        yield collect
+    finally:
+        gc.unfreeze()
+        gc.enable()

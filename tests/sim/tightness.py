@@ -8,6 +8,8 @@ from schemas import limits
 from tests.sim.swaps import swapped
 
 STATUS_EVERY_MS = 2_000
+FETCH_WAIT_MS = 5_000
+COMMIT_EVERY_MS = 400
 
 
 class SimBounds(WorkerBounds):
@@ -28,9 +30,15 @@ def worker_bounds() -> WorkerBounds:
 def tight_limits(wanted: bool) -> Iterator[None]:
     """Shrink bounds of queues, polls and memories for one run, where the seed says so.
 
-    Reports come half as often in any run: they are a third of all records otherwise.
+    In any run reports come half as often (they are a third of all records otherwise), and what
+    only looks whether there is something to do does so less often.
     """
-    with swapped(limits, STATUS_EVERY_MS=STATUS_EVERY_MS):
+    with swapped(
+        limits,
+        STATUS_EVERY_MS=STATUS_EVERY_MS,
+        FETCH_WAIT_MS=FETCH_WAIT_MS,
+        COMMIT_EVERY_MS=COMMIT_EVERY_MS,
+    ):
         if not wanted:
             yield
             return

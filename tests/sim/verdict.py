@@ -8,21 +8,26 @@ from infra.ports import TopicPartition, UsageRow
 from schemas import limits
 from schemas.codec import decode
 from schemas.fold import ReplyFold
-from schemas.replies import ReplyRecord, fact_of
+from schemas.replies import CloseReason, ReplyRecord, fact_of
 from schemas.topics import REPLIES, USAGE, requests_topic, workers_group
 from schemas.usage import UsageRecorded, usage_of
 from streams.metering.sink import GROUP
+from tests.sim.answers import Answers
 from tests.sim.checks import Checks
-from tests.sim.clients import Client
+from tests.sim.clients import Client, Manner
+from tests.sim.gateways import GRACE_MS
 from tests.sim.platform import POOL
-from tests.sim.views import wrong_answer, wrong_fold, wrong_stop
+from tests.sim.views import wrong_fold, wrong_stop
 
 STARTS_FREE = 2
+CLOCK_S = 0.002
+"""Clocks count whole milliseconds."""
 HARMLESS = (
     "client",
     "clock",
     "crash.gateway",
     "crash.metering",
+    "key",
     "mailbox",
     "pause.gateway",
     "pause.metering",
@@ -38,7 +43,7 @@ def unsettled(checks: Checks, clients: list[Client]) -> str | None:
     judge, broker = checks.judge, checks.platform.broker
     for client in clients:
         if client.answer is None:
-            return f"client {client.request_id} has no answer"
+            return f"client {client.index} has no answer"
     for name in judge.requests:
         reply = judge.replies.get(name)
         if reply is None or not reply.ended:
@@ -55,16 +60,39 @@ def unsettled(checks: Checks, clients: list[Client]) -> str | None:
 
 async def judge_the_end(checks: Checks, clients: list[Client], faults: int) -> None:
     """Weigh a run that has settled. Raises Violation."""
+    checks.on_tick()
     _check_ids(checks)
     _check_starts(checks, faults)
     _check_folds(checks)
+    answers = Answers(checks.judge, checks.claims)
     for client in clients:
-        wrong = wrong_answer(client, checks.judge.replies.get(client.request_id))
+        name = client.request_id
+        wrong = answers.wrong(client)
         if wrong is not None:
-            checks.fail("I15", client.request_id, wrong)
-        if client.answer == "refused" and client.request_id in checks.judge.requests:
-            checks.fail("I17", client.request_id, "was refused and yet landed")
+            checks.fail("I15", name, f"client {client.index} {wrong}")
+        early = _cancelled_early(checks, client)
+        if early is not None:
+            checks.fail("I12", name, early)
+        refused = client.visits[0].answer == "refused" and client.question.key is None
+        if refused and name in checks.judge.requests:
+            checks.fail("I17", name, "was refused and yet landed")
     await _check_store(checks)
+
+
+def _cancelled_early(checks: Checks, client: Client) -> str | None:
+    """A client that can resume has a grace time before its reply is given up."""
+    reply, has = checks.judge.replies.get(client.request_id), checks.platform.options.has
+    visit = client.visits[0]
+    if client.manner is not Manner.RESUMABLE or reply is None or visit.answer != "gone":
+        return None
+    if reply.close is None or reply.close.reason is not CloseReason.CANCELLED:
+        return None
+    if reply.request_id in checks.cancels_asked or has("clock-skew") or has("clock-step"):
+        return None
+    waited_s = reply.ended_s - visit.ended_s
+    if waited_s >= GRACE_MS / 1_000 - CLOCK_S:
+        return None
+    return f"was cancelled {waited_s:.3f} s after its client had left"
 
 
 def _check_ids(checks: Checks) -> None:

@@ -1,9 +1,8 @@
-"""Checks of what processes believe against what the log says: folds, jobs, clients' text.
+"""Checks of what processes believe against what the log says: folds, jobs, tokens, stops.
 
 Pure comparisons; `checks.py` says when. Each returns what is wrong, or None.
 """
 
-import json
 from dataclasses import dataclass
 
 from engine_workers.engine.continuation import MatchStop, stop_after
@@ -15,11 +14,9 @@ from engine_workers.engine.script import (
 )
 from engine_workers.engine.stop_strings import StopStrings
 from engine_workers.tail import TailedReply
-from schemas.assembler import Assembler
 from schemas.fold import ReplyFold
 from schemas.requests import RequestAccepted
 from tests.assembler_cases import ByteDecoder
-from tests.sim.clients import REPLY_ID, Client, numbered
 from tests.sim.judge import NOTHING, Judged
 from tests.sim.platform import EOS_ID
 
@@ -102,34 +99,4 @@ def wrong_stop(reply: Judged, request: RequestAccepted) -> str | None:
 
 
 def _matches_nothing(token_id: int) -> str | None:
-    return None
-
-
-def wrong_answer(client: Client, reply: Judged | None) -> str | None:
-    """Compare all that a client was sent with the assembler's output of what was accepted (I15)."""
-    if client.request is None:
-        return "was sent a body without a request" if client.body else None
-    assembler = Assembler(client.request.header, REPLY_ID, ByteDecoder)
-    tokens = reply.tokens if reply is not None else []
-    terminal = reply.terminal.terminal if reply is not None and reply.terminal else None
-    events = [(0, event) for event in assembler.opening()]
-    for count, token in enumerate(tokens, 1):
-        events.extend((count, event) for event in assembler.feed(0, (token,)))
-    if terminal is not None:
-        events.extend((len(tokens), event) for event in assembler.finish(terminal.stops))
-    for count, event in events:
-        if int(event.cursor.partition("-")[0]) != count:
-            return f"cursor {event.cursor} stands after {count} tokens"
-    expected = [event.payload for _, event in events]
-    if client.answer == "complete" and terminal is None:
-        return "got a clean end, the log has no terminal"
-    if client.canonical.stream:
-        sent = numbered(client.body)
-        if sent != expected[: len(sent)]:
-            return f"was sent {sent}, expected {expected}"
-        if client.answer == "complete" and len(sent) != len(expected):
-            return f"got {len(sent)} events of {len(expected)}"
-        return None
-    if client.answer == "complete" and json.loads(b"".join(client.body)) != assembler.body():
-        return f"got {client.body}, expected {assembler.body()}"
     return None

@@ -9,6 +9,7 @@ from typing import Any, cast
 from engine_workers.engine.continuation import MatchStop
 from engine_workers.job import Action, ChoiceRun, Job, Phase, decide
 from engine_workers.jobs import Jobs
+from engine_workers.lanes import Lanes
 from engine_workers.outbox import Fact, Outbox
 from engine_workers.pump import Start as StartRun
 from engine_workers.tail import ReplyTail, TailedReply
@@ -24,6 +25,7 @@ from schemas.usage import UsageRecorded, usage_of
 _start, _meter, _on_fact = Jobs._start, Jobs._meter, Jobs.on_fact
 _run, _opened, _take, _doubt = Jobs._run, Jobs._opened, Jobs.take, Jobs._doubt
 _init, _acknowledged = Jobs.__init__, Outbox._acknowledged
+_follow = Lanes._follow_assignment
 _look_up, _adopt = ReplyTail.look_up, ReplyTail._adopt
 
 
@@ -39,6 +41,12 @@ def meter_from_memory(self: Jobs, job: Job, usage: UsageRecorded) -> None:
         made = sum(len(run.tokens) for run in job.attempt.runs)
         usage = replace(usage, output_tokens=made)
     _meter(self, job, usage)
+
+
+def price_of_the_copy(self: Jobs, job: Job, usage: UsageRecorded) -> None:
+    """The price book is that of the copy at hand, not of the first start."""
+    version = job.request.placement.price_book_version
+    _meter(self, job, replace(usage, price_book_version=version))
 
 
 def meter_nothing_for_nothing(self: Jobs, job: Job, usage: UsageRecorded) -> None:
@@ -129,6 +137,13 @@ def go_on_without_a_new_run(self: Jobs, job: Job, reply: TailedReply) -> None:
             run.tokens[: run.published] = accepted
             run.published = len(accepted)
     _opened(self, job, reply)
+
+
+def trust_old_commits(self: Lanes) -> None:
+    """What was committed under an earlier assignment is not committed again."""
+    before = dict(self._committed)
+    _follow(self)
+    self._committed.update({lane: before[lane] for lane in before if lane in self._progress})
 
 
 def take_twice(self: Jobs, request: RequestAccepted, *rest: Any) -> None:

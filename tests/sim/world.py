@@ -16,20 +16,24 @@ from schemas.topics import topics, workers_group
 from streams.metering.sink import GROUP
 from tests.sim.chaos import Chaos
 from tests.sim.checks import Checks
-from tests.sim.clients import Client, Session, draw_clients
 from tests.sim.clocks import SimClock
 from tests.sim.codec_cache import coded_once
+from tests.sim.crowd import Crowd
 from tests.sim.events import Events
 from tests.sim.faults import SESSION_MS, SeededFaults
 from tests.sim.gateways import SimGateway, SimSink
 from tests.sim.loop import SimLoop, Violation
 from tests.sim.options import Options
 from tests.sim.platform import EOS_ID, POOL, VOCABULARY, Platform
+from tests.sim.strikes import Strikes
 from tests.sim.tightness import tight_limits
 from tests.sim.verdict import judge_the_end, starting_faults, unsettled
 from tests.sim.workers import SimWorker
 
 TICK_S = 0.2
+IDLE_TICK_S = 1.0
+BUSY_S = 0.5
+"""Views are compared less often where nothing has been appended for so long."""
 WARM_S = 0.3
 """By then workers have joined and said that they serve."""
 HEAL_BOUND_S = 45.0
@@ -47,6 +51,7 @@ class Outcome:
     digest: str
     steps: int
     events: int
+    strikes: int
     virtual_s: float
     fired: dict[str, int]
     violation: str | None
@@ -64,7 +69,8 @@ class World:
         self.options = options
         self.loop = SimLoop(options.seed, shuffled=options.shuffled)
         self.events = Events()
-        self.faults = SeededFaults(options, self.loop.time)
+        self.strikes = Strikes(options.only_strikes)
+        self.faults = SeededFaults(options, self.loop.time, self.strikes)
         self.chaos = Chaos(self)
         clock = SimClock(self.loop)
         self.broker = MemoryBroker(clock, self.faults)
@@ -86,19 +92,21 @@ class World:
             watch_step=lambda worker, outputs: self.checks.on_step(worker, outputs),
         )
         self.checks = Checks(self.platform)
-        self.clients = draw_clients(options)
+        self.crowd = Crowd(self)
         self.processes: dict[str, SimProcess] = {}
         self.clocks: dict[str, SimClock] = {}
         self._births: dict[str, int] = {}
         self._graves: list[SimProcess] = []
         self._over = False
+        self._tick_at_s = 0.0
 
     def run(self) -> Outcome:
         """Run to the verdict; a violation is part of the outcome."""
         asyncio.set_event_loop(self.loop)
         violation: str | None = None
         try:
-            with tight_limits(self.options.has("tight-limits")), coded_once():
+            coded = coded_once(real_bytes=self.options.real_bytes)
+            with tight_limits(self.options.has("tight-limits")), coded:
                 self.loop.run(self._live())
         except Violation as error:
             violation = str(error)
@@ -107,6 +115,7 @@ class World:
             digest=self.events.digest(),
             steps=self.loop.steps,
             events=self.events.count,
+            strikes=self.strikes.count,
             virtual_s=self.loop.time(),
             fired=dict(self.broker.fired + self.events.fired),
             violation=violation,
@@ -222,21 +231,6 @@ class World:
             self.events.fault(self.now_s(), "store.unknown", "stored" if fault.stored else "lost")
         return fault
 
-    # --- clients
-
-    def _connect(self, client: Client) -> None:
-        gateway = self.processes.get(client.gateway)
-        if not isinstance(gateway, SimGateway):
-            client.answer = "refused"  # nobody listens there
-            return
-        session = Session(self.platform, client, gateway, self._accepted)
-        task = self.loop.spawn(gateway.life.process, session.run())
-        task.add_done_callback(partial(_hang_up, client))
-
-    def _accepted(self, request_id: str) -> int:
-        reply = self.checks.judge.replies.get(request_id)
-        return 0 if reply is None else len(reply.tokens)
-
     # --- the run
 
     async def _live(self) -> None:
@@ -251,24 +245,16 @@ class World:
         load_s = WARM_S + self.options.arrival_s
         if late is not None:
             self.loop.call_later((WARM_S + load_s) / 2, self.birth, late)
-        for client in self.clients:
-            self.loop.call_later(WARM_S + client.at_s, self._connect, client)
+        self.crowd.begin(WARM_S)
         chaos_until_s = load_s + self.chaos.begin(WARM_S, load_s)
         while self.now_s() < chaos_until_s:
             await self._tick()
         self._heal()
         await self._settle()
         faults = starting_faults(self.broker.fired + self.events.fired)
-        await judge_the_end(self.checks, self.clients, faults)
-        self._count_manners()
+        await judge_the_end(self.checks, self.crowd.clients, faults)
+        self.crowd.count_manners()
         await self._bury_all()
-
-    def _count_manners(self) -> None:
-        """Count what clients did among the faults."""
-        for client in self.clients:
-            self.events.fired["client.gone"] += client.answer == "gone"
-            self.events.fired["client.slow"] += bool(client.pause_s and client.body)
-            self.events.fired["mailbox.overflow"] += client.overflows
 
     def _heal(self) -> None:
         self.faults.active = self.chaos.active = False
@@ -287,14 +273,16 @@ class World:
         while self.now_s() < bound_s:
             await self._tick()
             if self.now_s() >= self.checks.faulty_until_s:
-                waits = unsettled(self.checks, self.clients)
+                waits = unsettled(self.checks, self.crowd.clients)
                 if waits is None:
                     return
         self.checks.fail("I12", "", f"not at rest {HEAL_BOUND_S} s after healing: {waits}")
 
     async def _tick(self) -> None:
         await asyncio.sleep(TICK_S)
-        self.checks.on_tick()
+        if self.now_s() - self.checks.appended_s <= BUSY_S or self.now_s() >= self._tick_at_s:
+            self._tick_at_s = self.now_s() + IDLE_TICK_S
+            self.checks.on_tick()
 
     async def _bury_all(self) -> None:
         """End every process; none of them may cling to life."""
@@ -304,8 +292,3 @@ class World:
         for process in self._graves:
             if process.life.process.alive():
                 raise Violation(f"{process.name} has tasks left after its end")
-
-
-def _hang_up(client: Client, task: "asyncio.Task[None]") -> None:
-    if client.answer is None:
-        client.answer = "reset"

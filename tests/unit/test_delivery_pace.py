@@ -1,6 +1,7 @@
 """How a delivery waits: a keep-alive that is nearly due must not become a busy loop."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import cast
 
 from starlette.types import Message
@@ -15,7 +16,6 @@ from schemas.assembler import Assembler
 from schemas.ids import RequestId
 from schemas.requests import Dialect
 from tests.assembler_cases import OPENAI, ByteDecoder
-from tests.sim.clients import DeliveryDeps
 from tests.sim.silence import SilentMetrics
 
 EARLY_S = 0.0002
@@ -35,6 +35,16 @@ class Clock:
     def monotonic_s(self) -> float:
         """Return seconds."""
         return self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryDeps:
+    """The part of `gateway.deps.Deps` that a delivery touches."""
+
+    clock: Clock
+    metrics: SilentMetrics
+    keepalive_ms: int = 1_000
+    slow_client_ms: int = 4_000
 
 
 class SilentReply:
