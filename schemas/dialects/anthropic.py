@@ -30,13 +30,28 @@ _BUILT = frozenset(
         *("seed", "ignore_eos", "min_tokens"),  # extensions
     }
 )
+
+
+def _keeps_context(value: object) -> bool:
+    """Tell whether `context_management` asks for no change: agents say so in so many words."""
+    edits = value.get("edits") if isinstance(value, dict) and len(value) == 1 else None
+    return value == {} or (
+        isinstance(edits, list)
+        and all(
+            edit in ({"type": _KEEPING, "keep": "all"}, {"type": _KEEPING, "keep": {"type": "all"}})
+            for edit in edits
+        )
+    )
+
+
+_KEEPING = "clear_thinking_20251015"
 _UNBUILT: Final[Mapping[str, fields.Neutral]] = {
     "speed": fields.one_of("standard"),
     "inference_geo": fields.never,
     "container": fields.never,
     "diagnostics": fields.empty,
     "mcp_servers": fields.empty,
-    "context_management": fields.empty,
+    "context_management": _keeps_context,
     "compaction": fields.never,
     "fallbacks": fields.empty,
     "fallback_credit_token": fields.never,

@@ -16,6 +16,9 @@ from schemas.dialects.canonical import CanonicalMessage, InvalidRequest, Role, T
 _ROLES: Final[Mapping[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
 _PART_SEPARATOR = "\n"
 _TURN_SEPARATOR = "\n\n"
+_BILLING_NOTE = "x-anthropic-billing-header"
+"""Begins a system text by which some agents tell their host's billing of themselves. It differs in
+each request and would keep all of them from sharing a cached prefix."""
 
 
 def read_turns(request: Mapping[str, object], reader: BlockReader) -> tuple[CanonicalMessage, ...]:
@@ -61,7 +64,8 @@ class _Conversation:
 
     def system(self, parts: Iterable[Part]) -> None:
         """Take a system turn."""
-        text = _PART_SEPARATOR.join(part for part in parts if isinstance(part, str))
+        texts = (part for part in parts if isinstance(part, str))
+        text = _PART_SEPARATOR.join(part for part in texts if not part.startswith(_BILLING_NOTE))
         if text:
             (self._held if self._pending else self._turns).append(
                 CanonicalMessage(role="system", text=text)

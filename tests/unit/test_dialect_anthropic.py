@@ -216,6 +216,26 @@ def test_blocks_that_no_text_model_reads_are_refused_by_type(kind: str) -> None:
     )
 
 
+def test_what_agents_say_of_themselves_and_of_keeping_asks_for_nothing() -> None:
+    """A billing note is no part of the prompt; edits of the context that keep all of it pass."""
+    keeping = {"type": "clear_thinking_20251015", "keep": "all"}
+    read = parse(
+        request(
+            system=[
+                {"type": "text", "text": "x-anthropic-billing-header: cc_version=1; cch=2"},
+                {"type": "text", "text": "Be kind."},
+            ],
+            context_management={"edits": [keeping]},
+        ),
+        NEW,
+    )
+    assert [turn.text for turn in read.messages] == ["Be kind.", "hi"]
+    fewer = {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}}
+    for edits in ([fewer], [keeping, {}], "all"):
+        said = refusal(request(context_management={"edits": edits}))
+        assert said == "context_management: not supported yet"
+
+
 def test_thread_gets_the_answer_that_makes_clients_fall_back() -> None:
     """The tool runner sends whole histories once it reads this code; counting lets it pass."""
     with pytest.raises(InvalidRequest) as refused:
