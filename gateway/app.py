@@ -29,6 +29,8 @@ _PREFIXES = ("/v1", "/v1/v1")
 _GENERATING: tuple[tuple[str, Handler], ...] = (
     ("/messages", generation.messages),
     ("/chat/completions", generation.chat_completions),
+    ("/completions", generation.completed_text),
+    ("/responses", generation.responded),
 )
 _API: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/messages/count_tokens", generation.count_tokens),

@@ -19,7 +19,7 @@ __all__ = ["main"]
 _ROUNDS = 9
 _BODIES_PER_ROUND = 2_000
 _TURN = "What would a careful engineer look at first, and why does the order matter to others? "
-_QUESTIONS = 8
+_QUESTIONS = 6
 _TOOL = {
     "name": "get_weather",
     "description": "Tell the weather of a city.",
@@ -71,12 +71,12 @@ def _chat_body() -> dict[str, object]:
     }
     return {
         "model": "smollm2-135m-instruct",
-        "messages": [{"role": "system", "content": _TURN * 3}, *_turns()],
+        "messages": [{"role": "system", "content": _TURN * 5}, *_turns()],
         "max_tokens": 256,
         "temperature": 0.7,
         "top_p": 0.9,
         "seed": 7,
-        "stop": ["\n\n"],
+        "stop": ["END"],
         "stream": True,
         "stream_options": {"include_usage": True},
         "tools": [{"type": "function", "function": function}],
@@ -88,14 +88,14 @@ def _chat_body() -> dict[str, object]:
 def _messages_body() -> dict[str, object]:
     return {
         "model": "smollm2-135m-instruct",
-        "system": [{"type": "text", "text": _TURN * 3}],
+        "system": [{"type": "text", "text": _TURN * 5}],
         "messages": [
             {"role": turn["role"], "content": [{"type": "text", "text": turn["content"]}]}
             for turn in _turns()
         ],
         "max_tokens": 256,
         "temperature": 0.7,
-        "stop_sequences": ["\n\n"],
+        "stop_sequences": ["END"],
         "stream": True,
         "tools": [
             {

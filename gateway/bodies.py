@@ -124,20 +124,26 @@ def decode_json(body: object) -> object:
         raise _too_deep() from error
     except msgspec.MsgspecError as error:
         raise InvalidRequest("", f"the request body is not valid JSON: {error}") from error
+    if body.count(b"{") + body.count(b"[") > limits.HTTP_JSON_DEPTH_MAX:  # else it cannot be
+        _check_depth(value)
+    return value
+
+
+def _check_depth(value: object) -> None:
+    """Go down level by level. Raises InvalidRequest where there are too many."""
     level: list[object] = [value]
     for _ in range(limits.HTTP_JSON_DEPTH_MAX):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return value
-    raise _too_deep()
-
-
-def _children(node: object) -> list[object]:
-    if isinstance(node, dict):
-        return [child for child in node.values() if isinstance(child, (dict, list))]
-    if isinstance(node, list):
-        return [child for child in node if isinstance(child, (dict, list))]
-    return []
+        below: list[object] = []
+        for node in level:
+            if type(node) is dict:
+                below += node.values()
+            elif type(node) is list:
+                below += node
+        if not below:
+            return
+        level = below
+    if any(isinstance(node, dict | list) for node in level):
+        raise _too_deep()
 
 
 def _too_deep() -> InvalidRequest:

@@ -6,6 +6,7 @@ through the routes of `app.py`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,18 +22,22 @@ from gateway.deps import Deps
 from gateway.errors import ModelUnknown, Overloaded
 from gateway.idempotency import fingerprint_of, read_key, scope_of
 from gateway.keyed import KeyedRequest
-from schemas.dialects import anthropic, openai
+from schemas.dialects import anthropic, completions, openai, responses
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest, shown
+from schemas.dialects.embeddings import parse as parse_embedding
 from schemas.operations import KeyCreated
 from schemas.requests import Dialect
+from schemas.thinking_signature import verify_thinking
 
 __all__ = [
     "admit",
     "chat_completions",
+    "completed_text",
     "count_tokens",
     "embeddings",
     "messages",
     "require_model",
+    "responded",
 ]
 
 Parse = Callable[[object, str], CanonicalRequest]
@@ -43,7 +48,7 @@ _RESUMABLE = "millstream-resumable"
 
 async def messages(request: Request, deps: Deps) -> ASGIApp:
     """POST /v1/messages."""
-    return await _answer(request, deps, anthropic.parse)
+    return await _answer(request, deps, partial(anthropic.parse, verify=_verifier(deps)))
 
 
 async def chat_completions(request: Request, deps: Deps) -> ASGIApp:
@@ -51,12 +56,23 @@ async def chat_completions(request: Request, deps: Deps) -> ASGIApp:
     return await _answer(request, deps, openai.parse)
 
 
+async def completed_text(request: Request, deps: Deps) -> ASGIApp:
+    """POST /v1/completions."""
+    return await _answer(request, deps, completions.parse)
+
+
+async def responded(request: Request, deps: Deps) -> ASGIApp:
+    """POST /v1/responses."""
+    return await _answer(request, deps, responses.parse)
+
+
 async def count_tokens(request: Request, deps: Deps) -> Response:
     """POST /v1/messages/count_tokens."""
     admit(request, deps)
     version = _version(request)
     body = await _body(request, deps)
-    canonical = await body.through(lambda value: anthropic.parse_count(value, version))
+    parse = partial(anthropic.parse_count, version=version, verify=_verifier(deps))
+    canonical = await body.through(parse)
     tokens = await deps.prompts.tokens(canonical)
     return json_answer({"input_tokens": len(tokens)})
 
@@ -64,7 +80,8 @@ async def count_tokens(request: Request, deps: Deps) -> Response:
 async def embeddings(request: Request, deps: Deps) -> Response:
     """POST /v1/embeddings: a clear refusal, as no model that is served makes any."""
     admit(request, deps)
-    await _body(request, deps)
+    body = await _body(request, deps)
+    await body.through(partial(parse_embedding, version=_version(request)))
     served = deps.model.alias
     raise InvalidRequest(
         "model", f"{served} generates text and makes no embeddings", code="model_not_supported"
@@ -97,6 +114,11 @@ async def _answer(request: Request, deps: Deps, parse: Parse) -> ASGIApp:
     wish = await _wish(request, body, version)
     canonical = await body.through(lambda value: parse(value, version))
     return await _generate(request, deps, key, canonical, wish)
+
+
+def _verifier(deps: Deps) -> Callable[[str, str], bool]:
+    """Return what tells whether a thinking block came from this platform."""
+    return lambda thinking, signature: verify_thinking(thinking, signature, deps.locator_key)
 
 
 def _version(request: Request) -> str:

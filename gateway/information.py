@@ -44,9 +44,9 @@ async def retrieve_model(request: Request, deps: Deps) -> Response:
     return json_answer(model_object(deps.card))
 
 
-async def openapi(request: Request, _deps: Deps) -> Response:
+async def openapi(request: Request, deps: Deps) -> Response:
     """GET /v1/openapi.json: needs no key, as it tells nothing about this platform's users."""
-    document = msgspec.json.encode(openapi_document(version("millstream")))
+    document = msgspec.json.encode(openapi_document(version("millstream"), deps.model.alias))
     body, encoding = await compressed(document, call_of(request.scope).accept_encoding)
     answer = Response(body, media_type="application/json")
     answer.raw_headers.extend(encoding)

@@ -15,12 +15,18 @@ from tests.gateway_platform import FakeWorker, Script
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
 ANTHROPIC = "/v1/messages"
 OPENAI = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+RESPONSES = "/v1/responses"
 PATHS = (ANTHROPIC, OPENAI)
 
 
 def body_of(path: str, **fields: object) -> dict[str, object]:
     """Return a small good body for a path."""
     body: dict[str, object] = {"model": MODEL, "messages": MESSAGES, "max_tokens": 50}
+    if path == COMPLETIONS:
+        body = {"model": MODEL, "prompt": "hi", "max_tokens": 50}
+    elif path == RESPONSES:
+        body = {"model": MODEL, "input": "hi", "max_output_tokens": 50}
     return {**body, **fields}
 
 

@@ -34,7 +34,7 @@ def cursor_of(event: bytes) -> str:
 def reply_id_of(events: list[bytes]) -> str:
     """Return the reply id that the first event tells."""
     data = json.loads(events[0].split(b"data: ")[1])
-    return str(data["message"]["id"] if "message" in data else data["id"])
+    return str((data.get("message") or data.get("response") or data)["id"])
 
 
 def headers(served: Served, path: str, **more: str) -> dict[str, str]:

@@ -38,7 +38,7 @@ _BLOCK_TYPES: Final = (
 )
 
 _BODY: Final[Schema] = {
-    "model": text(256, chars_min=1),
+    "model": ref("ModelId"),
     "messages": array(ref("InputMessage"), 1, limits.HTTP_MESSAGES_MAX),
     "system": optional(_TEXTS),
     "max_tokens": integer(0, 2**31 - 1),
@@ -51,7 +51,7 @@ _BODY: Final[Schema] = {
     "temperature": optional(number(0, 1)),
     "top_p": optional(number(0, 1)),
     "top_k": optional(integer(0, 2**31 - 1)),
-    "tools": optional(array(ref("AnthropicTool"))),
+    "tools": optional(array(ref("AnthropicTool"), 0, limits.HTTP_TOOLS_MAX)),
     "tool_choice": optional(ref("AnthropicToolChoice")),
     "thinking": optional(ref("ThinkingChoice")),
     "output_config": optional(ref("OutputConfig")),
@@ -71,7 +71,7 @@ _BODY: Final[Schema] = {
     "fallbacks": neutral("empty"),
     "fallback_credit_token": neutral("null"),
     "billing_policy": neutral("null"),
-    "output_format": neutral("null; use output_config.format"),
+    "output_format": optional(ref("AnthropicFormat")) | {"description": "The older place."},
     "thread": neutral("null; the error makes SDKs send whole histories"),
 }
 
@@ -145,10 +145,13 @@ ANTHROPIC_SCHEMAS: Final[dict[str, Schema]] = {
     "OutputConfig": obj(
         {
             "effort": optional(enum("low", "medium", "high", "xhigh", "max")),
-            "format": optional(
-                obj({"type": enum("json_schema"), "schema": OPEN_OBJECT}, "type schema")
-            ),
-        }
+            "format": optional(ref("AnthropicFormat")),
+            "task_budget": neutral("null"),
+        },
+        closed=True,
+    ),
+    "AnthropicFormat": obj(
+        {"type": enum("json_schema"), "schema": OPEN_OBJECT}, "type schema", closed=True
     ),
     "MessageRequest": obj(_BODY, "model max_tokens messages", closed=True),
     "CountTokensRequest": obj(_BODY, "model messages", closed=True),

@@ -21,10 +21,28 @@ from gateway.openapi.forms import (
 )
 from schemas import limits
 
-__all__ = ["CHAT_SCHEMAS", "EXTENSIONS", "METADATA", "OPENAI_USAGE", "STOP"]
+__all__ = ["CHAT_SCHEMAS", "EXTENSIONS", "LABELS", "LOGIT_BIAS", "OPENAI_USAGE", "STOP"]
 
 _INT32: Final = 2**31 - 1
-METADATA: Final = {"type": "object", "maxProperties": 16, "additionalProperties": text(512)}
+LABELS: Final[Schema] = {
+    "service_tier": optional(enum("auto", "default", "flex", "scale", "priority", "fast")),
+    "metadata": optional(
+        {"type": "object", "maxProperties": 16, "additionalProperties": text(512)}
+        | {"propertyNames": {"maxLength": 512}}
+    ),
+    "user": optional(text(512)),
+    "safety_identifier": optional(text(512)),
+    "prompt_cache_key": optional(text(512)),
+    "prompt_cache_retention": optional(text(512)),
+    "prompt_cache_options": optional(OPEN_OBJECT),
+}
+"""Members that are accepted without effect, on all generating paths of OpenAI's."""
+LOGIT_BIAS: Final[Schema] = {
+    "type": "object",
+    "additionalProperties": number(-100, 100),
+    "propertyNames": {"pattern": "^(0|[1-9][0-9]{0,8})$"},
+    "maxProperties": limits.HTTP_LOGIT_BIASES_MAX,
+}
 STOP: Final = one_of(
     text(limits.HTTP_STOP_SEQUENCE_CHARS_MAX, chars_min=1),
     array(text(limits.HTTP_STOP_SEQUENCE_CHARS_MAX, chars_min=1), 0, 4),
@@ -35,15 +53,17 @@ EXTENSIONS: Final[Schema] = {
     "repetition_penalty": optional(number(0.01, 10)),
     "ignore_eos": optional(FLAG),
     "min_tokens": optional(integer(0, _INT32)),
-    "stop_token_ids": optional(array(integer(0, _INT32))),
-    "bad_words": optional(array(TEXT)),
-    "structured_outputs": optional(OPEN_OBJECT),
+    "stop_token_ids": optional(array(integer(0, _INT32), 0, limits.HTTP_STOP_TOKENS_MAX)),
+    "bad_words": optional(array(text(1_024, r"\S", 1), 0, limits.HTTP_BAD_WORDS_MAX)),
+    "structured_outputs": optional(ref("StructuredOutputs")),
     "guided_json": ANYTHING,
-    "guided_regex": optional(TEXT),
-    "guided_choice": optional(array(TEXT)),
-    "guided_grammar": optional(TEXT),
+    "guided_regex": optional({"type": "string", "minLength": 1}),
+    "guided_choice": optional(
+        array({"type": "string", "minLength": 1}, 1, limits.HTTP_OUTPUT_CHOICES_MAX)
+    ),
+    "guided_grammar": optional({"type": "string", "minLength": 1}),
 }
-"""Members named as vLLM names them, on all generating paths of OpenAI's."""
+"""Members named as vLLM names them, of chat completions and completions."""
 
 OPENAI_USAGE: Final = obj(
     {
@@ -56,11 +76,11 @@ OPENAI_USAGE: Final = obj(
     "prompt_tokens completion_tokens total_tokens",
 )
 _BODY: Final[Schema] = {
-    "model": text(256, chars_min=1),
+    "model": ref("ModelId"),
     "messages": array(ref("ChatMessage"), 1, limits.HTTP_MESSAGES_MAX),
     "max_completion_tokens": optional(integer(1, _INT32)),
     "max_tokens": optional(integer(1, _INT32)),
-    "n": optional(integer(1)),
+    "n": optional(integer(1, limits.CHOICES_MAX)),
     "stop": optional(STOP),
     "seed": optional(integer(-(2**63), 2**63 - 1)),
     "stream": optional(FLAG),
@@ -69,33 +89,25 @@ _BODY: Final[Schema] = {
     "top_p": optional(number(0, 1)),
     "presence_penalty": optional(number(-2, 2)),
     "frequency_penalty": optional(number(-2, 2)),
-    "logit_bias": optional(
-        {"type": "object", "additionalProperties": number(-100, 100)}
-        | {"propertyNames": {"pattern": "^[0-9]+$"}}
-    ),
+    "logit_bias": optional(LOGIT_BIAS),
     "logprobs": optional(FLAG),
-    "top_logprobs": optional(integer(0, 20)),
+    "top_logprobs": optional(integer(0, limits.LOGPROBS_MAX)),
     "response_format": optional(ref("ResponseFormat")),
-    "tools": optional(array(ref("ChatTool"))),
+    "tools": optional(array(ref("ChatTool"), 0, limits.HTTP_TOOLS_MAX)),
     "tool_choice": optional(one_of(enum("none", "auto", "required"), obj({"type": TEXT}, "type"))),
     "parallel_tool_calls": optional(FLAG),
-    "functions": ANYTHING,
-    "function_call": ANYTHING,
-    "reasoning_effort": optional(TEXT),
-    "verbosity": ANYTHING,
-    "service_tier": optional(enum("auto", "default", "flex", "scale", "priority", "fast")),
+    "functions": neutral("empty"),
+    "function_call": neutral("`none` or `auto`"),
+    "reasoning_effort": optional(enum("none", "minimal", "low", "medium", "high", "xhigh", "max")),
+    "verbosity": optional(enum("low", "medium", "high")),
+    "chat_template_kwargs": optional(OPEN_OBJECT),
     "store": neutral("false"),
-    "metadata": optional(METADATA),
-    "user": optional(text(512)),
-    "safety_identifier": optional(text(512)),
-    "prompt_cache_key": optional(text(512)),
-    "prompt_cache_retention": optional(text(512)),
-    "prompt_cache_options": optional(OPEN_OBJECT),
     "modalities": neutral('["text"]'),
     "audio": neutral("null"),
     "prediction": neutral("null"),
     "web_search_options": neutral("null"),
     "moderation": neutral("null"),
+    **LABELS,
     **EXTENSIONS,
 }
 _CHOICE: Final = obj(
@@ -118,6 +130,16 @@ _CHOICE: Final = obj(
 )
 
 CHAT_SCHEMAS: Final[dict[str, Schema]] = {
+    "StructuredOutputs": obj(
+        {
+            "json": ANYTHING,
+            "regex": optional(TEXT),
+            "choice": optional(array(TEXT)),
+            "grammar": optional(TEXT),
+            "json_object": optional({"const": True}),
+        },
+        closed=True,
+    ),
     "ToolCall": obj(
         {
             "id": TEXT,

@@ -10,15 +10,19 @@ from typing import Final
 
 from gateway.openapi.anthropic import ANTHROPIC_SCHEMAS
 from gateway.openapi.chat import CHAT_SCHEMAS
-from gateway.openapi.forms import Schema, ref
+from gateway.openapi.completions import COMPLETION_SCHEMAS
+from gateway.openapi.forms import Schema, enum, ref
 from gateway.openapi.operations import OPERATIONS, Operation, Parameter, error_schema
 from gateway.openapi.own import OWN_SCHEMAS
+from gateway.openapi.responses import RESPONSE_SCHEMAS
 
 __all__ = ["openapi_document"]
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
     **ANTHROPIC_SCHEMAS,
     **CHAT_SCHEMAS,
+    **COMPLETION_SCHEMAS,
+    **RESPONSE_SCHEMAS,
     **OWN_SCHEMAS,
 }
 
@@ -32,6 +36,7 @@ _MEANINGS: Final[Mapping[int, str]] = {
     413: "The body is too large, also once inflated.",
     422: "The idempotency key was used with another request.",
     500: "The reply failed.",
+    503: "The log does not answer: come back after `retry-after` seconds.",
     504: "The request's deadline passed.",
     529: "Overloaded or starting: come back after `retry-after` seconds.",
 }
@@ -46,8 +51,8 @@ _EVENTS: Final = (
 )
 
 
-def openapi_document(version: str) -> dict[str, object]:
-    """Return the document; `version` is the product's."""
+def openapi_document(version: str, model: str) -> dict[str, object]:
+    """Return the document of a product's version that serves a model."""
     paths: dict[str, dict[str, object]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, _path_item(operation.path))
@@ -64,7 +69,7 @@ def openapi_document(version: str) -> dict[str, object]:
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
-            "schemas": dict(SCHEMAS),
+            "schemas": {**SCHEMAS, "ModelId": enum(model)},
             "headers": {
                 name: {"description": text, "schema": {"type": "string"}}
                 for name, text in _BODY_HEADERS.items()
@@ -106,13 +111,27 @@ def _operation(operation: Operation) -> dict[str, object]:
 def _responses(operation: Operation) -> dict[str, object]:
     found: dict[str, object] = {}
     if operation.name != "create_embedding":
-        found["200"] = _response("OK", _content(operation))
+        found["200"] = _response("OK", _content(operation)) | _links(operation)
     for status, meaning in operation.extra.items():
         found[str(status)] = _response(meaning, {operation.media: {"schema": {"type": "string"}}})
     error = {"application/json": {"schema": error_schema(operation.family)}}
     for status in operation.errors:
         found[str(status)] = _response(_MEANINGS[status], error)
     return found
+
+
+def _links(operation: Operation) -> dict[str, object]:
+    """Return where the id of a generated reply leads."""
+    if operation.method != "POST" or not operation.streams:
+        return {}
+    parameters = {"reply_id": "$response.body#/id"}
+    name = operation.name.removeprefix("create_")
+    return {
+        "links": {
+            verb: {"operationId": f"{verb}_{name}", "parameters": parameters}
+            for verb in ("retrieve", "cancel")
+        }
+    }
 
 
 def _content(operation: Operation) -> dict[str, object]:

@@ -97,12 +97,16 @@ _PAGE: Final = (
     Parameter(name="before_id", place="query", schema=TEXT, description="Models before this one."),
 )
 _MODEL_ID: Final = Parameter(
-    name="model_id", place="path", schema=TEXT, description="Id of a model.", required=True
+    name="model_id",
+    place="path",
+    schema=ref("ModelId"),
+    description="Id of a model.",
+    required=True,
 )
 
-_GENERATING: Final = (400, 401, 404, 408, 410, 413, 422, 500, 504, 529)
+_GENERATING: Final = (400, 401, 404, 408, 410, 413, 422, 500, 503, 504, 529)
 _READING: Final = (400, 401, 404, 408, 413, 529)
-_RESUMING: Final = (400, 401, 404, 410, 500, 504, 529)
+_RESUMING: Final = (400, 401, 404, 410, 500, 503, 504, 529)
 
 
 def _generating(path: str, name: str, summary: str, family: Family, schema: str) -> Operation:
@@ -176,6 +180,10 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "ChatCompletion",
     ),
     *_resumable("/v1/chat/completions", "chat_completion", "openai", "ChatCompletion"),
+    _generating("/v1/completions", "create_completion", "Continue a text.", "openai", "Completion"),
+    *_resumable("/v1/completions", "completion", "openai", "Completion"),
+    _generating("/v1/responses", "create_response", "Answer an input.", "openai", "Response"),
+    *_resumable("/v1/responses", "response", "openai", "Response"),
     Operation(
         method="POST",
         path="/v1/embeddings",

@@ -15,6 +15,7 @@ from gateway.openapi.forms import (
     obj,
     optional,
     ref,
+    text,
 )
 
 __all__ = ["OWN_SCHEMAS"]
@@ -73,7 +74,17 @@ OWN_SCHEMAS: Final[dict[str, Schema]] = {
         },
         "object data has_more first_id last_id",
     ),
-    "EmbeddingRequest": obj({"model": TEXT, "input": ANYTHING}, "model input"),
+    "EmbeddingRequest": obj(
+        {
+            "model": ref("ModelId"),
+            "input": ANYTHING,
+            "encoding_format": optional(enum("float", "base64")),
+            "dimensions": optional(integer(1)),
+            "user": optional(text(512)),
+        },
+        "model input",
+        closed=True,
+    ),
     "Outcome": obj(
         {
             "id": TEXT,

@@ -40,6 +40,11 @@ def platforms() -> Iterator[dict[str, Platform]]:
         }
         made["pair"] = Platform(Path(folder) / "pair", "scripted", SETTINGS | PAIR)
         made["vllm pair"] = Platform(Path(folder) / "vllm-pair", "vllm", dict(VLLM_PAIR))
+        made["quick"] = Platform(
+            Path(folder) / "quick",
+            "scripted",
+            {"MILLSTREAM_SCRIPTED_STEP_MS": "0", "MILLSTREAM_CONTEXT_TOKENS": "512"},
+        )
         try:
             yield made
         finally:
@@ -69,6 +74,12 @@ def pair(platforms: dict[str, Platform]) -> Platform:
 def vllm_pair(platforms: dict[str, Platform]) -> Platform:
     """Return the running platform with two workers with vLLM."""
     return _running(platforms, "vllm pair")
+
+
+@pytest.fixture
+def quick_platform(platforms: dict[str, Platform]) -> Platform:
+    """Return the running platform whose scripted engine loses no time and has a small context."""
+    return _running(platforms, "quick")
 
 
 def _running(platforms: dict[str, Platform], name: str) -> Platform:

@@ -88,6 +88,11 @@ class Platform:
         return str(self.shown["dev_key"])
 
     @property
+    def admin_key(self) -> str:
+        """API key that may call /admin too."""
+        return (self.data / "secrets" / "admin_key").read_text().strip()
+
+    @property
     def runs(self) -> bool:
         """Whether the supervisor runs."""
         return self.child is not None and self.child.poll() is None
@@ -196,7 +201,7 @@ class Platform:
 
     def totals(self) -> dict[str, dict[str, Any]]:
         """Return GET /admin/v1/usage-totals by org."""
-        key = (self.data / "secrets" / "admin_key").read_text().strip()
+        key = self.admin_key
         answer = httpx.get(
             f"{self.url}/admin/v1/usage-totals",
             headers={"authorization": f"Bearer {key}"},

@@ -2,19 +2,67 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jsonschema
+import pytest
+from anthropic.types.message_create_params import MessageCreateParamsNonStreaming
+from openai.types import EmbeddingCreateParams
+from openai.types.chat.completion_create_params import (
+    CompletionCreateParamsNonStreaming as ChatParams,
+)
+from openai.types.completion_create_params import (
+    CompletionCreateParamsNonStreaming as CompletionParams,
+)
+from openai.types.responses.response_create_params import (
+    ResponseCreateParamsNonStreaming as ResponseParams,
+)
 from starlette.routing import Route
 
 from gateway.app import routes_of
 from gateway.errors import Overloaded, show
 from gateway.openapi import OPERATIONS, openapi_document
-from schemas.dialects import anthropic, openai
+from schemas.dialects import anthropic, completions, embeddings, fields, openai, responses
 from schemas.dialects.canonical import InvalidRequest
 
-DOCUMENT: Any = openapi_document("1.0")
+EXTENSIONS = frozenset(
+    {
+        *("top_k", "min_p", "repetition_penalty", "ignore_eos", "min_tokens", "stop_token_ids"),
+        *("bad_words", "structured_outputs", "guided_json", "guided_regex", "guided_choice"),
+        *("guided_grammar", "chat_template_kwargs", "seed", "length_penalty", "best_of", "echo"),
+    }
+)
+"""What vLLM adds to the APIs."""
+REQUESTS: list[tuple[str, Callable[[object], object], frozenset[str]]] = [
+    (
+        "MessageRequest",
+        lambda body: anthropic.parse({"max_tokens": 1, **fields.as_object(body, "")}, "2023-06-01"),
+        frozenset(MessageCreateParamsNonStreaming.__annotations__) | EXTENSIONS,
+    ),
+    (
+        "ChatCompletionRequest",
+        partial(openai.parse, version="v1"),
+        frozenset(ChatParams.__annotations__) | EXTENSIONS,
+    ),
+    (
+        "CompletionRequest",
+        partial(completions.parse, version="v1"),
+        frozenset(CompletionParams.__annotations__) | EXTENSIONS,
+    ),
+    (
+        "ResponseRequest",
+        partial(responses.parse, version="v1"),
+        frozenset(ResponseParams.__annotations__) | EXTENSIONS,
+    ),
+    (
+        "EmbeddingRequest",
+        partial(embeddings.parse, version="v1"),
+        frozenset(EmbeddingCreateParams.__annotations__),
+    ),
+]
+DOCUMENT: Any = openapi_document("1.0", "m")
 
 
 def validator(name: str) -> jsonschema.Draft202012Validator:
@@ -71,6 +119,26 @@ def test_every_schema_is_one_and_is_used() -> None:
     names = [operation.name for operation in OPERATIONS]
     assert len(names) == len(set(names))
     json.dumps(DOCUMENT)
+
+
+@pytest.mark.parametrize(("name", "parse", "asked"), REQUESTS)
+def test_requests_have_the_members_that_are_read(
+    name: str, parse: Callable[[object], object], asked: frozenset[str]
+) -> None:
+    """A member is described if and only if its parser knows it, of all that clients may send."""
+    described = set(DOCUMENT["components"]["schemas"][name]["properties"])
+    known = {member for member in described | asked if is_known(parse, member)}
+    assert described == known
+
+
+def is_known(parse: Callable[[object], object], member: str) -> bool:
+    """Tell whether a parser reads a member at all."""
+    try:
+        parse({member: None})
+    except InvalidRequest as error:
+        unknown = ("Extra inputs are not permitted", "Unrecognized request argument supplied")
+        return not (error.path == member and any(text in error.message for text in unknown))
+    return True
 
 
 def test_errors_fit_their_schemas() -> None:
