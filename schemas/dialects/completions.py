@@ -11,7 +11,14 @@ from schemas.dialects import fields
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.dialects.openai_errors import error_body, invalid_body, refuse_unknown
 from schemas.dialects.openai_formats import EXTENSIONS, read_output, read_response_format
-from schemas.dialects.openai_members import LABELS, SAMPLING, includes_usage, read_labels, sampled
+from schemas.dialects.openai_members import (
+    LABELS,
+    SAMPLING,
+    VLLM_DEFAULTS,
+    includes_usage,
+    read_labels,
+    sampled,
+)
 from schemas.limits import COMPLETION_LOGPROBS_MAX, PROMPT_TOKENS_MAX
 from schemas.requests import Dialect
 
@@ -26,8 +33,10 @@ _BUILT = (
     | {"model", "prompt", "max_tokens", "logprobs", "best_of", "response_format"}
 )
 _UNSUPPORTED: Final[Mapping[str, fields.Neutral]] = {
+    **VLLM_DEFAULTS,
     "echo": fields.one_of(False),
     "suffix": fields.one_of(""),
+    "add_special_tokens": fields.one_of(True),
 }
 _KNOWN = _BUILT | _UNSUPPORTED.keys()
 

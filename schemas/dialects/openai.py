@@ -11,7 +11,14 @@ from schemas.dialects import fields
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.dialects.openai_errors import error_body, invalid_body, refuse_unknown
 from schemas.dialects.openai_formats import EXTENSIONS, read_output, read_response_format
-from schemas.dialects.openai_members import LABELS, SAMPLING, includes_usage, read_labels, sampled
+from schemas.dialects.openai_members import (
+    LABELS,
+    SAMPLING,
+    VLLM_DEFAULTS,
+    includes_usage,
+    read_labels,
+    sampled,
+)
 from schemas.dialects.openai_messages import read_messages
 from schemas.dialects.openai_thinking import read_effort, read_template_settings
 from schemas.dialects.openai_tools import read_tool_choice, read_tools
@@ -31,6 +38,7 @@ _BUILT = (
     }
 )
 _UNSUPPORTED: Final[Mapping[str, fields.Neutral]] = {
+    **VLLM_DEFAULTS,
     "functions": fields.empty,
     "function_call": fields.one_of("none", "auto"),
     "modalities": fields.one_of(["text"]),
@@ -39,6 +47,9 @@ _UNSUPPORTED: Final[Mapping[str, fields.Neutral]] = {
     "web_search_options": fields.never,
     "store": fields.one_of(False),
     "moderation": fields.never,
+    "add_generation_prompt": fields.one_of(True),
+    "continue_final_message": fields.one_of(False),
+    "add_special_tokens": fields.one_of(False),
 }
 _KNOWN = _BUILT | _UNSUPPORTED.keys()
 

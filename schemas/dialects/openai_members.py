@@ -36,6 +36,17 @@ LABELS: Final = frozenset(
     }
 )
 """Members that are accepted without effect."""
+VLLM_DEFAULTS: Final[Mapping[str, fields.Neutral]] = {
+    "skip_special_tokens": fields.one_of(True),
+    "spaces_between_special_tokens": fields.one_of(True),
+    "include_stop_str_in_output": fields.one_of(False),
+    "use_beam_search": fields.one_of(False),
+    "length_penalty": fields.one_of(1.0, 1),
+    "prompt_logprobs": fields.never,
+    "priority": fields.one_of(0),
+    "return_token_ids": fields.one_of(False),
+}
+"""Further members of vLLM that its clients send with the values that they have anyway."""
 
 _TEXT_LABELS = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
 _STOP_MAX = 4

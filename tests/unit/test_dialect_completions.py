@@ -106,6 +106,18 @@ def test_what_cannot_be_honoured_is_refused(changes: dict[str, object], path: st
     assert refusal(**changes).path == path
 
 
+def test_defaults_of_vllm_that_its_clients_send_pass() -> None:
+    """Values that say what holds anyway ask for nothing; others are refused by name."""
+    read(skip_special_tokens=True, add_special_tokens=True, length_penalty=1.0, priority=0)
+    for name, value in (
+        ("skip_special_tokens", False),
+        ("use_beam_search", True),
+        ("prompt_logprobs", 0),
+        ("length_penalty", True),
+    ):
+        assert refusal(**{name: value}).path == name
+
+
 def test_embedding_requests_are_read() -> None:
     """Texts and token ids in every form."""
     forms: list[tuple[object, tuple[object, ...]]] = [
