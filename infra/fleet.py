@@ -27,6 +27,26 @@ class Sighting:
     append_time_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A time in which nobody's report was appended: the log was away, not all of them."""
+
+    began_ms: int
+    ended_ms: int
+
+    def excuse(self, last_ms: int) -> int:
+        """Return what counts as the last time that somebody was heard of.
+
+        Who lived when it began has had no chance to report until it ended, nor at once then:
+        clients come back to a log one after the other.
+        """
+        lived = self.began_ms - limits.STATUS_LOST_MS <= last_ms < self.ended_ms
+        return self.ended_ms + limits.STATUS_LOST_MS if lived else last_ms
+
+
+_NO_SILENCE = Silence(began_ms=0, ended_ms=0)
+
+
 @dataclass(slots=True)
 class FleetView:
     """State folded from the status topic: the newest report of each incarnation."""
@@ -34,9 +54,13 @@ class FleetView:
     sightings: dict[str, Sighting] = field(default_factory=dict)
     newest_ms: int = 0
     """Append time of the newest report of anyone: the only clock that this view knows."""
+    silence: Silence = _NO_SILENCE
+    """The newest one."""
 
     def apply(self, report: ProcessReported, append_time_ms: int) -> None:
         """Take one report in log order; forget those silent for the topic's retention."""
+        if self.newest_ms and append_time_ms - self.newest_ms > limits.STATUS_SILENCE_MS:
+            self.silence = Silence(began_ms=self.newest_ms, ended_ms=append_time_ms)
         self.newest_ms = max(self.newest_ms, append_time_ms)
         if report.left:
             self.sightings.pop(report.incarnation, None)
@@ -54,7 +78,7 @@ class FleetView:
         return tuple(
             seen.report
             for seen in self.sightings.values()
-            if seen.append_time_ms >= oldest_ms
+            if self.silence.excuse(seen.append_time_ms) >= oldest_ms
             and seen.report.kind == kind
             and (pool is None or seen.report.pool == pool)
         )
@@ -69,11 +93,12 @@ class FleetView:
         """Tell whether a process is gone (design rule 6.6).
 
         Its newest report, or `since_ms` (when something of it was last seen elsewhere) where it
-        never reported, is more than `STATUS_LOST_MS` older than the newest report of anyone.
+        never reported, is more than `STATUS_LOST_MS` older than the newest report of anyone;
+        a time in which nobody could report does not count.
         """
         seen = self.sightings.get(incarnation)
         last_ms = max(seen.append_time_ms, since_ms) if seen else since_ms
-        return self.newest_ms - last_ms > limits.STATUS_LOST_MS
+        return self.newest_ms - self.silence.excuse(last_ms) > limits.STATUS_LOST_MS
 
 
 class FleetReporter:

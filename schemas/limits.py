@@ -117,6 +117,7 @@ GRAMMARS_KEPT_BYTES_MAX = 32 * MIB
 # --- fleet
 STATUS_EVERY_MS = 1_000
 STATUS_LOST_MS = 5_000
+STATUS_SILENCE_MS = 2_000
 FLEET_STATUS_RETENTION_MS = 3_600_000
 
 # --- retention
@@ -177,6 +178,10 @@ assert CLOSE_RETRY_MS > 2 * SEND_TIMEOUT_MS
 assert SEND_TIMEOUT_MS < ADMIT_WITHIN_MS < DEADLINE_MS < BATCH_DEADLINE_MS
 # A gateway is lost only after several reports are missing.
 assert STATUS_LOST_MS >= 5 * STATUS_EVERY_MS
+# A silence too short to be noted must not make anyone look lost, who reported just before the
+# others did and comes back after them.
+assert STATUS_SILENCE_MS + 2 * STATUS_EVERY_MS < STATUS_LOST_MS
+assert STATUS_SILENCE_MS >= 2 * STATUS_EVERY_MS
 # The response store outlives every record that may be delivered again (design section 4).
 assert REPLIES_RETENTION_MS >= REQUESTS_RETENTION_MS + IDEMPOTENCY_MS
 assert OFFSETS_RETENTION_MS > REQUESTS_RETENTION_MS
