@@ -92,10 +92,10 @@ def _vigilance(brokers: int) -> Mapping[str, object]:
     return {
         "broker.session.timeout.ms": 1_200,
         "broker.heartbeat.interval.ms": 200,
-        "controller.quorum.fetch.timeout.ms": 700,
-        "controller.quorum.election.timeout.ms": 300,
-        "controller.quorum.election.backoff.max.ms": 200,
-        "controller.quorum.request.timeout.ms": 1_000,
+        "controller.quorum.fetch.timeout.ms": 800,
+        "controller.quorum.election.timeout.ms": 500,
+        "controller.quorum.election.backoff.max.ms": 300,
+        "controller.quorum.request.timeout.ms": 1_500,
         # A follower that lives but does not follow holds up acknowledgements for this long.
         "replica.lag.time.max.ms": 3_000,
     }

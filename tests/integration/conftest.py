@@ -29,6 +29,15 @@ VLLM_PAIR = {
     "MILLSTREAM_DEADLINE_MS": "120000",
 }
 
+TRIO = {
+    "MILLSTREAM_BROKERS": "3",
+    "MILLSTREAM_GATEWAYS": "2",
+    "MILLSTREAM_WORKERS": "2",
+    "MILLSTREAM_DEADLINE_MS": "60000",
+    # The engine's process ends over a prompt with this token, of the word "arsenic" only.
+    "MILLSTREAM_SCRIPTED_CRASH_TOKEN_ID": "17604",
+}
+
 
 @pytest.fixture(scope="session")
 def platforms() -> Iterator[dict[str, Platform]]:
@@ -45,6 +54,7 @@ def platforms() -> Iterator[dict[str, Platform]]:
             "scripted",
             {"MILLSTREAM_SCRIPTED_STEP_MS": "0", "MILLSTREAM_CONTEXT_TOKENS": "512"},
         )
+        made["trio"] = Platform(Path(folder) / "trio", "scripted", SETTINGS | TRIO)
         try:
             yield made
         finally:
@@ -80,6 +90,11 @@ def vllm_pair(platforms: dict[str, Platform]) -> Platform:
 def quick_platform(platforms: dict[str, Platform]) -> Platform:
     """Return the running platform whose scripted engine loses no time and has a small context."""
     return _running(platforms, "quick")
+
+
+def trio(platforms: dict[str, Platform]) -> Platform:
+    """Return the running platform with three brokers, two gateways and two workers."""
+    return _running(platforms, "trio")
 
 
 def _running(platforms: dict[str, Platform], name: str) -> Platform:

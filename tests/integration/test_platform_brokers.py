@@ -1,16 +1,18 @@
 """Three embedded brokers: the death of one costs a pause, of two a clear 503, and no record."""
 
 import asyncio
+import contextlib
 import itertools
-import tempfile
+import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 import pytest
 
+from infra.supervisor.state import read_state
 from tests.integration.load import Load, sdks
 from tests.integration.platform import MODEL, SOAK, Platform, eventually
 
@@ -20,24 +22,11 @@ PAUSE_MAX_S = 3.0
 """The longest that any client may hear nothing, whichever broker dies."""
 BACK_WITHIN_S = 60.0
 BEFORE_S, AFTER_S = 1.5, 4.0
-
-
-@pytest.fixture(scope="module")
-def trio() -> Iterator[Platform]:
-    """Yield a running platform with three brokers, two gateways and two workers."""
-    with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
-        settings = {
-            "MILLSTREAM_BROKERS": "3",
-            "MILLSTREAM_GATEWAYS": "2",
-            "MILLSTREAM_WORKERS": "2",
-            "MILLSTREAM_DEADLINE_MS": "60000",
-        }
-        platform = Platform(Path(folder) / "trio", "scripted", settings)
-        try:
-            platform.up(within_s=180)
-            yield platform
-        finally:
-            platform.end()
+AWAY_S = 15.0 if SOAK else 6.0
+"""How long two brokers stay away."""
+SILENT_S = 4.5
+"""After this long new requests are refused."""
+PATHS = ("/v1/messages", "/v1/chat/completions")
 
 
 @dataclass(slots=True)
@@ -51,24 +40,24 @@ class Listener:
     failures: list[str] = field(default_factory=list)
     stopping: bool = False
 
+    tokens: int = 150
+
     async def run(self) -> None:
         """Listen until told to stop."""
+        self.heard_s.append(time.monotonic())
+        while not self.stopping:
+            await self.listen_once()
+
+    async def listen_once(self) -> None:
+        """Stream one reply to its end."""
         headers = {"x-api-key": self.key, "anthropic-version": "2023-06-01"}
         async with httpx.AsyncClient(
-            base_url=self.url, headers=headers, timeout=30, trust_env=False
+            base_url=self.url, headers=headers, timeout=60, trust_env=False
         ) as client:
-            self.heard_s.append(time.monotonic())
-            while not self.stopping:
-                await self._stream(client)
+            await self._stream(client)
 
     async def _stream(self, client: httpx.AsyncClient) -> None:
-        body = {
-            "model": MODEL,
-            "max_tokens": 150,
-            "stream": True,
-            "ignore_eos": True,
-            "messages": [{"role": "user", "content": f"Go on, {self.ended}."}],
-        }
+        body = _body(self.tokens, prompt=f"Go on, {self.ended}.")
         last = b""
         try:
             async with client.stream("POST", "/v1/messages", json=body) as answer:
@@ -107,6 +96,23 @@ def test_the_death_of_any_broker_is_a_pause(trio: Platform, name: str) -> None:
     trio.check_audit()
 
 
+def test_without_two_of_three_brokers_clients_get_503_and_nothing_is_lost(trio: Platform) -> None:
+    """While two brokers are away new requests get a 503 at once, in each dialect's form; open
+    streams pause and are complete once they are back."""
+    silent, listeners = asyncio.run(_two_away(trio))
+    print(f"{len(silent)} refused; pauses {sorted(one.pause_s for one in listeners)}")
+    for path, answer in silent:
+        assert answer.status_code == 503, (path, answer.status_code, answer.text)
+        assert int(answer.headers["retry-after"]) > 0
+        error = answer.json()["error"]
+        assert "log does not answer" in error["message"]
+        assert error["type"] == ("overloaded_error" if path == PATHS[0] else "server_error")
+    assert {path for path, _ in silent} == set(PATHS)
+    assert [failure for one in listeners for failure in one.failures] == []
+    assert [one.ended for one in listeners] == [1] * len(listeners)
+    trio.check_audit()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What clients saw over one kill."""
@@ -133,6 +139,62 @@ async def _kill_under_load(platform: Platform, name: str) -> Outcome:
             listener.stopping = True
         await asyncio.gather(*running)
     return Outcome(listeners=listeners, load=load, back_after_s=back_after_s)
+
+
+async def _two_away(
+    platform: Platform,
+) -> tuple[list[tuple[str, httpx.Response]], list[Listener]]:
+    """Open streams, keep two brokers away, ask meanwhile; return the answers and the streams."""
+    listeners = [
+        Listener(url=platform.url, key=platform.key, tokens=1_500, stopping=True)
+        for _ in range(CLIENTS)
+    ]
+    answers: list[tuple[str, httpx.Response]] = []
+    headers = {"authorization": f"Bearer {platform.key}", "anthropic-version": "2023-06-01"}
+    async with httpx.AsyncClient(
+        base_url=platform.url, headers=headers, timeout=60, trust_env=False
+    ) as client:
+        streams = [asyncio.create_task(listener.listen_once()) for listener in listeners]
+        await asyncio.sleep(BEFORE_S)
+        away_until_s = time.monotonic() + AWAY_S
+        keeping_away = asyncio.create_task(_keep_away(platform, BROKERS[1:], away_until_s))
+        await asyncio.sleep(SILENT_S)
+        while time.monotonic() < away_until_s:
+            path = PATHS[len(answers) % len(PATHS)]
+            answers.append((path, await client.post(path, json=_body(1, stream=False))))
+            await asyncio.sleep(0.25)
+        await keeping_away
+        await asyncio.gather(*streams)
+        await asyncio.to_thread(
+            eventually, lambda: platform.status()["ready"], BACK_WITHIN_S, "all brokers are back"
+        )
+        for path in PATHS:
+            answer = await client.post(path, json=_body(1, stream=False))
+            assert answer.status_code == 200, answer.text
+    return answers, listeners
+
+
+async def _keep_away(platform: Platform, names: Sequence[str], until_s: float) -> None:
+    """Kill these processes, and again whenever they were started again."""
+    killed: set[int] = set()
+    while time.monotonic() < until_s:
+        state = read_state(platform.data / "state.json")
+        for process in state.processes if state else ():
+            if process.name in names and process.pid is not None and process.pid not in killed:
+                killed.add(process.pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+        await asyncio.sleep(0.02)
+
+
+def _body(tokens: int, *, stream: bool = True, prompt: str = "Go on.") -> dict[str, object]:
+    return {
+        "model": MODEL,
+        "max_tokens": tokens,
+        "stream": stream,
+        "ignore_eos": True,
+        "messages": [{"role": "user", "content": prompt}],
+    }
 
 
 def _check_metered(platform: Platform, load: Load) -> None:
