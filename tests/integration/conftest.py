@@ -92,6 +92,7 @@ def quick_platform(platforms: dict[str, Platform]) -> Platform:
     return _running(platforms, "quick")
 
 
+@pytest.fixture
 def trio(platforms: dict[str, Platform]) -> Platform:
     """Return the running platform with three brokers, two gateways and two workers."""
     return _running(platforms, "trio")
