@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from schemas import limits
 from schemas.dialects.canonical import InvalidRequest
 from schemas.json_schema import formats
+from schemas.json_schema.patterns import engine_pattern
 from schemas.json_schema.values import (
     as_count,
     as_maximum,
@@ -24,13 +25,14 @@ __all__ = [
     "Rewritten",
     "all_evaluated",
     "name_pattern",
-    "settle_counts",
+    "settle_bounds",
     "take_bound",
 ]
 
 Node = dict[str, object]
 Rewritten = Node | bool
 
+_BELOW_0 = -1e-6
 IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf")
 """Keywords whose schemas are about the same value."""
 _PLACES_MAX = 10_000_000
@@ -57,7 +59,7 @@ def take_bound(
             if as_count(value, path, 2**63) < _PLACES_MAX:
                 made[keyword] = as_count(value, path, _most(keyword))
         case "pattern":
-            made[keyword] = as_text(value, path)
+            made[keyword] = engine_pattern(value, path)
         case "format":
             _format(as_text(value, path), node, made, path)
 
@@ -86,12 +88,16 @@ def all_evaluated(node: Mapping[str, object], keyword: str) -> bool:
     return rest in (True, {}) or (rest is False and not any(key in node for key in IN_PLACE))
 
 
-def settle_counts(made: Node, path: str) -> None:
-    """Drop bounds on the number of properties that hold anyhow; refuse what cannot be enforced.
+def settle_bounds(made: Node, path: str) -> None:
+    """Tighten, drop or refuse bounds that the engine does not keep as they are.
 
-    The engine counts the properties that it writes, and writes free names more than once: of two
-    equal names a reader keeps one.
+    It writes -0 where less than 0 is asked for. It counts the properties that it writes, and writes
+    free names more than once: of two equal names a reader keeps one.
     """
+    if made.get("exclusiveMaximum") == 0:
+        del made["exclusiveMaximum"]
+        most = made.get("maximum")
+        made["maximum"] = min(most, _BELOW_0) if isinstance(most, int | float) else _BELOW_0
     properties, required = made.get("properties", {}), _list(made.get("required"))
     closed = made.get("additionalProperties") is False and "patternProperties" not in made
     least, most = made.get("minProperties"), made.get("maxProperties")

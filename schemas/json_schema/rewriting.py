@@ -20,10 +20,11 @@ from schemas.json_schema.bounds import (
     Rewritten,
     all_evaluated,
     name_pattern,
-    settle_counts,
+    settle_bounds,
     take_bound,
 )
 from schemas.json_schema.exclusion import exclusive
+from schemas.json_schema.patterns import engine_pattern
 from schemas.json_schema.references import Document, is_composed
 from schemas.json_schema.values import (
     as_constant,
@@ -116,7 +117,7 @@ class _Rewriting:
         for keyword, value in node.items():
             self._keyword(keyword, value, node, made, join(path, keyword), depth + 1, in_place)
         self._close(node, made)
-        settle_counts(made, path)
+        settle_bounds(made, path)
         if "oneOf" in made:
             self._alternatives.append((made, join(path, "oneOf")))
         return _unwrapped(made)
@@ -145,8 +146,11 @@ class _Rewriting:
                     self._schema(part, join(path, at), depth, in_place=in_place)
                     for at, part in enumerate(as_list(value, path))
                 ]
-            case "properties" | "patternProperties":
+            case "properties":
                 made[keyword] = self._named(value, path, depth)
+            case "patternProperties":
+                named = self._named(value, path, depth)
+                made[keyword] = {engine_pattern(name, path): part for name, part in named.items()}
             case "additionalProperties" | "additionalItems":
                 made[keyword] = self._schema(value, path, depth, in_place=False)
             case "items":

@@ -13,6 +13,9 @@ from schemas.dialects.canonical import InvalidRequest
 EXACT_MAX = 2**53
 """The largest size up to which every whole number is a double."""
 
+_WHOLE_MAX = 2**63 - 1024
+"""The largest double whose value the engine can hold as a whole number, on either side of 0."""
+
 _CONSTANT_DEPTH_MAX = 16
 
 
@@ -75,7 +78,9 @@ def as_minimum(value: object, path: str) -> int | float:
     bound = as_number(value, path)
     if bound > EXACT_MAX:
         raise InvalidRequest(path, f"lower bounds above {EXACT_MAX} cannot be enforced")
-    return bound if bound >= -EXACT_MAX else _double_beside(bound, path, math.inf)
+    if bound >= -EXACT_MAX:
+        return bound
+    return max(_double_beside(bound, path, math.inf), -_WHOLE_MAX)
 
 
 def as_maximum(value: object, path: str) -> int | float:
@@ -83,7 +88,9 @@ def as_maximum(value: object, path: str) -> int | float:
     bound = as_number(value, path)
     if bound < -EXACT_MAX:
         raise InvalidRequest(path, f"upper bounds below -{EXACT_MAX} cannot be enforced")
-    return bound if bound <= EXACT_MAX else _double_beside(bound, path, -math.inf)
+    if bound <= EXACT_MAX:
+        return bound
+    return min(_double_beside(bound, path, -math.inf), _WHOLE_MAX)
 
 
 def as_constant(value: object, path: str, depth: int = 0) -> object:

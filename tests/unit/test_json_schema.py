@@ -42,6 +42,7 @@ def nested(depth: int) -> dict[str, Any]:
         ({"minProperties": 2}, "s.minProperties"),
         ({"type": "integer", "maximum": -1, "multipleOf": 5}, "s.multipleOf"),
         ({"type": "string", "format": "regex"}, "s.format"),
+        ({"type": "string", "pattern": "[a--z]"}, "s.pattern"),
         ({"properties": {"a": {"$id": "x"}}}, "s.properties.a.$id"),
         ({"$ref": "https://example.com/other"}, "s.$ref"),
         ({"$ref": "#/$defs/missing"}, "s.$ref"),
@@ -239,6 +240,28 @@ def test_alternatives_that_exclude_each_other_are_enforced(alternatives: Any) ->
 def test_alternatives_without_a_proof_are_refused(alternatives: Any) -> None:
     """Where two alternatives might hold at once, `oneOf` is refused by name."""
     assert refused({"oneOf": alternatives}).path == "s.oneOf"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "read"),
+    [
+        ("^[a-z]+$", "^[a-z]+$"),
+        ("^a.b\\.c$", r"^a[^\n\r\u2028\u2029]b\.c$"),
+        ("[.[&~]", r"[.\[\&\~]"),
+        ("[a\\]b.]", r"[a\]b.]"),
+        ("[[:alpha:]]", r"[\[:alpha:]]"),
+        ("\\", "\\"),
+    ],
+)
+def test_patterns_mean_to_the_engine_what_they_mean_to_validators(pattern: str, read: str) -> None:
+    """Dots and characters in classes are rewritten where Rust reads them otherwise."""
+    assert enforceable({"pattern": pattern}, "s") == {"pattern": read}
+
+
+def test_less_than_nothing_is_never_minus_zero() -> None:
+    """A bound that excludes 0 becomes one that the engine keeps."""
+    assert enforceable({"exclusiveMaximum": 0}, "s") == {"maximum": -1e-6}
+    assert enforceable({"exclusiveMaximum": 0, "maximum": -3}, "s") == {"maximum": -3}
 
 
 def test_rules_about_names_become_patterns() -> None:
