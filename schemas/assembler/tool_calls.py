@@ -143,22 +143,25 @@ class ToolCalls:
         taken = text[: scanner.push(text)]
         rest = text[len(taken) :]
         self._raw.append(taken)
+        is_data = False
         if self._head is not None:
             self._head += taken
             head = _HEAD.match(self._head)
-            if head is not None:
+            if head is not None and head.end() <= _HEAD_CHARS_MAX:
                 self._show(ToolCallBegin(self._calls, head[1]), parts)
                 self._scanner = JsonScanner()
                 self._step = self._arguments
                 return self._head[head.end() :] + rest
+            if self._form.bare:
+                is_data = _is_data(self._head[:_HEAD_CHARS_MAX])
             if len(self._head) > _HEAD_CHARS_MAX:
                 self._head = None
-        if scanner.done:
+        if scanner.done and not is_data:
             calls = read_calls("".join(self._raw[1:]), bare=self._form.bare)
             if calls:
                 self._show_whole(calls, parts)
                 return self._look_behind(rest)
-        if scanner.done or scanner.broken or self._is_other_object():
+        if scanner.done or scanner.broken or is_data:
             parts.append(Text("".join(self._raw)))
             self._trims = False
             return self._answer(rest)
@@ -228,13 +231,6 @@ class ToolCalls:
         self._step = self._text
         return rest
 
-    def _is_other_object(self) -> bool:
-        """Tell whether a bare object cannot be a call, by its first key."""
-        if not self._form.bare or self._head is None:
-            return False
-        key = _FIRST_KEY.match(self._head)
-        return key is not None and key[1] not in _BARE_KEYS
-
     def _show(self, begin: ToolCallBegin, parts: list[Part]) -> None:
         parts.append(begin)
         self._calls += 1
@@ -245,3 +241,9 @@ class ToolCalls:
             self._show(ToolCallBegin(self._calls, call.name), parts)
             index = self._calls - 1
             parts.extend((ToolArguments(index, call.arguments), ToolCallEnd(index, True)))
+
+
+def _is_data(head: str) -> bool:
+    """Tell by its first key that a bare object is no call."""
+    key = _FIRST_KEY.match(head)
+    return key is not None and key[1] not in _BARE_KEYS

@@ -265,6 +265,24 @@ def test_thinking_then_text_and_calls() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"title": 1, "name": "f", "parameters": {}}',
+        '{"title": "' + "x" * 600 + '", "name": "f", "parameters": {}}',
+        '{"name": ' + " " * 600 + '"f", "parameters": {"a',
+        '{"name": "f", "parameters": {"a": "' + "x" * 600,
+    ],
+)
+@pytest.mark.parametrize("tools", ["hermes", "llama3_json"])
+def test_long_pieces_are_read_as_short_ones(text: str, tools: str) -> None:
+    """What a call is does not depend on how much of it came at once."""
+    text = f"<tool_call>{text}" if tools == "hermes" else text
+    whole = said(parts_of(text, tools, piece_chars=10_000))
+    for piece_chars in (1, 2, 100):
+        assert said(parts_of(text, tools, piece_chars=piece_chars)) == whole
+
+
 def test_arguments_come_as_they_are_written() -> None:
     """A call is shown from the beginning of its arguments on, not when it is whole."""
     splitter = Splitter(tool_parser="hermes", reasoning_parser=None)
