@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from gateway.drafting import prompt_too_long
 from gateway.errors import Overloaded
-from infra.tokenizer import Prompt, Tokenizer, UnrenderablePrompt
+from infra.prompt_text import Prompt, UnrenderablePrompt
+from infra.tokenizer import Tokenizer
 from schemas.assembler import TokenDecoder
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.tool_prompt import texts_of

@@ -1,67 +1,32 @@
 """Chat template and tokenizer of one model: messages to prompt tokens, reply tokens to text.
 
-Owns one promise beside the conversion: nothing that a client writes becomes a control token. Text
-in a message that spells one (`<|im_end|>`) is marked before the template sees it, and the prompt is
-cut at the marks before it is tokenized, so that the spelling never stands in one piece. Everything
-else is tokenized exactly as transformers' `apply_chat_template` does.
+What a prompt's text is, and that no client's text in it becomes a control token, is
+`prompt_text.py`'s matter.
 
 Called by the gateway. `encode` releases the GIL and is meant for a thread; the rest is quick.
 """
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import tokenizers
 from tokenizers.decoders import DecodeStream
 
-from infra.chat_template import ChatTemplate, TemplateRefused
+from infra.chat_template import ChatTemplate
 from infra.errors import StartupError
 from infra.ports import Clock
+from infra.prompt_text import Prompt, PromptRenderer
 from infra.token_bytes import spelling_reader
 from schemas.assembler import TokenDecoder
 from schemas.dialects.canonical import CanonicalMessage, Tool
 from schemas.limits import PROMPT_BYTES_PER_TOKEN_MAX
-from schemas.tool_prompt import (
-    described_turns,
-    native_tools,
-    native_turns,
-    renditions,
-    texts_of,
-)
 
-# Code points that Unicode reserves for use inside a program: no text needs them.
-_NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
 _SHOWN_TAGS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 """Tags that the assembler reads in a reply's text, also where they are control tokens."""
 _INVALID_PREFIX = "Invalid prefix encountered"
-
-
-class UnrenderablePrompt(Exception):
-    """The model's chat template refuses these messages; the gateway answers 400 saying so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A rendered prompt, cut where a client's text would have formed a control token."""
-
-    pieces: tuple[str, ...]
-    is_raw: bool = False
-    """True for text that no template wrote: the tokenizer adds what it begins texts with."""
-
-    @property
-    def text(self) -> str:
-        """The prompt as one string."""
-        return "".join(self.pieces)
-
-    @property
-    def size_bytes(self) -> int:
-        """The prompt's length in UTF-8."""
-        return sum(len(piece.encode()) for piece in self.pieces)
 
 
 class Tokenizer:
@@ -84,11 +49,7 @@ class Tokenizer:
             for tag in _SHOWN_TAGS
             if tag in self._control_tokens and (token_id := tokenizer.token_to_id(tag)) is not None
         }
-        if any(len(token) < 2 for token in self._control_tokens):
-            raise StartupError("the tokenizer has a control token of one character: unsupported")
-        alternatives = "|".join(map(re.escape, self._control_tokens))
-        # Zero-width, so that overlapping spellings are all found; `(?!)` matches nothing.
-        self._spelling = re.compile(f"(?={alternatives})" if alternatives else "(?!)")
+        self._renderer = PromptRenderer(template, self._control_tokens)
         longest = max((len(token.encode()) for token in tokenizer.get_vocab()), default=1)
         self._bytes_per_token_max = max(longest, PROMPT_BYTES_PER_TOKEN_MAX)
         self.vocabulary_size = tokenizer.get_vocab_size(with_added_tokens=True)
@@ -124,24 +85,9 @@ class Tokenizer:
     ) -> Prompt:
         """Apply the chat template; a last turn that is `continued` stays open for the model.
 
-        A template that refuses the conversation is tried with plainer renditions of it.
-
         Raises: UnrenderablePrompt.
         """
-        texts = list(texts_of(messages, tools))
-        free = (mark for mark in _NONCHARACTERS if all(mark not in text for text in texts))
-        cut, end = next(free, None), next(free, None)
-        if cut is None or end is None:
-            raise UnrenderablePrompt("the messages use every Unicode noncharacter")
-        refusal: TemplateRefused | None = None
-        for rendition in renditions(messages, has_tools=bool(tools)):
-            try:
-                text = self._rendered(rendition, tools, enable_thinking, cut, end)
-            except TemplateRefused as error:
-                refusal = refusal or error
-                continue
-            return Prompt(tuple(piece for piece in text.split(cut) if piece))
-        raise UnrenderablePrompt(str(refusal)) from refusal
+        return self._renderer.render(messages, tools, enable_thinking)
 
     def raw(self, text: str) -> Prompt:
         """Return a prompt that is tokenized as it stands: control tokens may be spelled in it."""
@@ -187,46 +133,6 @@ class Tokenizer:
         if spelling is None:
             return b""
         return spelling.encode() if spelling in self._added_texts else self._spelled(spelling)
-
-    def _rendered(
-        self,
-        messages: Sequence[CanonicalMessage],
-        tools: Sequence[Tool],
-        enable_thinking: bool | None,
-        cut: str,
-        end: str,
-    ) -> str:
-        """Return the prompt's text with its cuts. Raises TemplateRefused, UnrenderablePrompt."""
-
-        def mark(text: str) -> str:
-            return self._marked(text, cut)
-
-        native = self._template.knows_tools
-        turns = native_turns(messages, mark) if native else described_turns(messages, tools, mark)
-        continued = bool(messages) and messages[-1].continued
-        if continued:
-            turns[-1]["content"] = f"{turns[-1]['content']}{end}"
-        text = self._template.render(
-            turns,
-            add_generation_prompt=not continued,
-            tools=native_tools(tools, mark) if native else (),
-            enable_thinking=enable_thinking,
-        )
-        if not continued:
-            return text
-        if end not in text:
-            raise UnrenderablePrompt("the model's chat template cannot continue a last turn")
-        return text[: text.rindex(end)].replace(end, "")
-
-    def _marked(self, text: str, mark: str) -> str:
-        """Put a mark inside every spelling of a control token, so that none is whole."""
-        if not any(token in text for token in self._control_tokens):
-            return text
-        pieces, start = [], 0
-        for spelling in self._spelling.finditer(text):
-            pieces.append(text[start : spelling.start() + 1])
-            start = spelling.start() + 1
-        return mark.join([*pieces, text[start:]])
 
 
 class _StreamDecoder:

@@ -6,7 +6,7 @@ the assistant's text, and results stand in the user's turn, all in the form that
 models were trained on and that the parser `hermes` reads.
 
 Owns also the renditions of a conversation that a template refuses as it is. Called by
-`infra/tokenizer.py`, which gives the `mark` that every text of a client goes through.
+`infra/prompt_text.py`, which gives the `mark` that every text of a client goes through.
 """
 
 import json

@@ -21,6 +21,7 @@ VERSIONS: Final = ("2023-06-01", "2026-10-21")
 
 _STRICT_VERSION = "2026-10-21"
 _SAMPLING_FIELDS = ("temperature", "top_p", "top_k")
+_KEEPING = "clear_thinking_20251015"
 _BUILT = frozenset(
     {
         *("model", "max_tokens", "messages", "system", "stop_sequences", "stream"),
@@ -44,7 +45,6 @@ def _keeps_context(value: object) -> bool:
     )
 
 
-_KEEPING = "clear_thinking_20251015"
 _UNBUILT: Final[Mapping[str, fields.Neutral]] = {
     "speed": fields.one_of("standard"),
     "inference_geo": fields.never,

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.errors import Overloaded
 from gateway.prompts import Prompts
-from infra.tokenizer import Prompt, Tokenizer
+from infra.prompt_text import Prompt
+from infra.tokenizer import Tokenizer
 from schemas.dialects.canonical import (
     CanonicalMessage,
     CanonicalRequest,

@@ -9,7 +9,8 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from infra.errors import StartupError
-from infra.tokenizer import Prompt, Tokenizer, UnrenderablePrompt
+from infra.prompt_text import Prompt, UnrenderablePrompt
+from infra.tokenizer import Tokenizer
 from schemas.dialects.canonical import CanonicalMessage, Role
 
 CHATML = (

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.tokenizer import Tokenizer, UnrenderablePrompt
+from infra.prompt_text import UnrenderablePrompt
+from infra.tokenizer import Tokenizer
 from schemas.dialects.canonical import CanonicalMessage, Tool, ToolCall
 from schemas.tool_prompt import described_turns, native_turns, renditions, texts_of
 from tests.unit.test_tokenizer import CHATML, END, START, controls, say, write_model
