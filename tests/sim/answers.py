@@ -105,11 +105,11 @@ class Answers:
             LOCATOR_KEY,
         )
         assembler = Assembler(header, reply_id, ByteDecoder)
-        tokens = reply.tokens if reply is not None else []
+        tokens, choices = ([], []) if reply is None else (reply.tokens, reply.choices)
         terminal = reply.terminal.terminal if reply is not None and reply.terminal else None
         events = [(0, event) for event in assembler.opening()]
-        for count, token in enumerate(tokens, 1):
-            events.extend((count, event) for event in assembler.feed(0, (token,)))
+        for count, (token, choice) in enumerate(zip(tokens, choices, strict=True), 1):
+            events.extend((count, event) for event in assembler.feed(choice, (token,)))
         if terminal is not None:
             events.extend((len(tokens), event) for event in assembler.finish(terminal.stops))
         wrong_cursor = None

@@ -170,7 +170,7 @@ class Checks:
             return
         checked = self._checked_tokens.get(reply.request_id)
         if checked is None:
-            checked = CheckedTokens.none_of(landed.request)
+            checked = CheckedTokens(landed.request)
             self._checked_tokens[reply.request_id] = checked
         wrong = checked.wrong_token(self.platform.script, reply)
         if wrong is not None:

@@ -187,9 +187,11 @@ def _draw(options: Options, rng: random.Random, index: int, questions: list[Ques
 
 
 def _question(options: Options, rng: random.Random, key: str | None) -> Question:
+    dialect = rng.choice((Dialect.ANTHROPIC, Dialect.OPENAI))
     return Question(
         canonical=CanonicalRequest(
-            dialect=rng.choice((Dialect.ANTHROPIC, Dialect.OPENAI)),
+            dialect=dialect,
+            choices=2 if dialect is Dialect.OPENAI and rng.random() < options.choices else 1,
             dialect_version="2023-06-01",
             model=ALIAS,
             messages=(CanonicalMessage(role="user", text="hi"),),

@@ -91,6 +91,11 @@ def first_attempt_wins(self: ReplyFold, fact: Fact, at_ms: int) -> bool:
     return counted
 
 
+def any_end_is_right(self: ReplyFold, delta: Delta) -> bool:
+    """A terminal counts although a choice is open."""
+    return True
+
+
 APPLY_MUTATIONS: dict[str, Any] = {
     "uncounted-terminal-ends": uncounted_terminal_ends,
     "start-reopens": start_reopens,

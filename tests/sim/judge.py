@@ -8,7 +8,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from infra.ports import LogRecord
-from schemas.replies import Closed, Delta, ReplyRecord, Start, fact_of
+from schemas.replies import Closed, Delta, ReplyRecord, Start, Stop, Terminal, fact_of
 from schemas.requests import RequestAccepted
 from schemas.usage import UsageRecorded
 
@@ -29,7 +29,7 @@ NOTHING = Moment(0, 0, None, 0, False)
 
 @dataclass(slots=True)
 class Judged:
-    """One reply by the judge's own fold (one segment, one choice: all that exists here)."""
+    """One reply by the judge's own fold (one segment: all that exists here)."""
 
     request_id: str
     partition: int
@@ -39,8 +39,12 @@ class Judged:
     attempt: str | None = None
     starts: int = 0
     tokens: list[int] = field(default_factory=list)
+    """Of all choices, in log order."""
+    choices: list[int] = field(default_factory=list)
+    """By token, the choice that it belongs to."""
     makers: list[str] = field(default_factory=list)
     """By token, the attempt that made it."""
+    stops: dict[int, Stop] = field(default_factory=dict)
     first_token_ms: int | None = None
     cached: int | None = None
     terminal: Delta | None = None
@@ -69,19 +73,45 @@ class Judged:
         else:
             self.close, self.ended_ms = fact, at_ms
 
+    @property
+    def choice_count(self) -> int:
+        """How many choices were asked for."""
+        return 1 if self.first is None else self.first.header.choices
+
+    def of_choice(self, choice: int, accepted: int | None = None) -> list[int]:
+        """Return a choice's tokens among all of them, or among the first `accepted` ones."""
+        if self.choice_count == 1:
+            return self.tokens[:accepted] if choice == 0 else []
+        pairs = zip(self.tokens[:accepted], self.choices, strict=False)
+        return [token for token, owner in pairs if owner == choice]
+
     def _accept(self, delta: Delta, at_ms: int) -> None:
-        if delta.attempt != self.attempt or delta.first_index != len(self.tokens):
+        choice, held = delta.choice, self.of_choice(delta.choice)
+        if delta.attempt != self.attempt or delta.first_index != len(held):
             return
-        tokens = [*self.tokens, *delta.token_ids]
+        if choice in self.stops or choice >= self.choice_count:
+            return
+        stops = self.stops if delta.stop is None else {**self.stops, choice: delta.stop}
+        if (len(stops) == self.choice_count) != (delta.terminal is not None):
+            return
         if delta.terminal is not None:
-            claimed = [token for part in delta.terminal.tokens for token in part.token_ids]
-            if claimed != tokens or len(delta.terminal.tokens) != 1:
+            if not self._completes(delta, delta.terminal, stops):
                 return
             self.terminal, self.ended_ms = delta, at_ms
         if delta.token_ids and not self.tokens:
             self.first_token_ms, self.cached = at_ms, delta.cached_tokens
+        self.stops = stops
+        self.tokens = [*self.tokens, *delta.token_ids]
+        self.choices.extend([choice] * len(delta.token_ids))
         self.makers.extend([delta.attempt] * len(delta.token_ids))
-        self.tokens = tokens
+
+    def _completes(self, delta: Delta, terminal: Terminal, stops: dict[int, Stop]) -> bool:
+        """Tell whether a terminal says of each choice what stands in the log and in its delta."""
+        whole = {choice: tuple(self.of_choice(choice)) for choice in range(self.choice_count)}
+        whole[delta.choice] += delta.token_ids
+        claimed = {part.choice: part.token_ids for part in terminal.tokens}
+        in_order = tuple(stops[choice] for choice in sorted(stops))
+        return claimed == whole and terminal.stops == in_order
 
     def at(self, next_offset: int) -> Moment:
         """Return how this reply stood for a reader that is to read `next_offset` next."""

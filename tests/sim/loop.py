@@ -54,8 +54,8 @@ class SimTask(asyncio.Task[Any]):
         loop: "SimLoop",
         context: Context | None = None,
     ) -> None:
-        loop.tasks_made += 1
-        self._number = loop.tasks_made
+        loop._tasks.append(self)
+        self._number = len(loop._tasks)
         super().__init__(coroutine, loop=loop, context=context)
 
     def __hash__(self) -> int:
@@ -103,7 +103,7 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
         self._timers_set = 0
         self._pauses = 0
         self._clearing = False
-        self.tasks_made = 0
+        self._tasks: list[SimTask] = []
         self.steps = 0
         self.violation: BaseException | None = None
         self.set_task_factory(_make_task)  # type: ignore[arg-type]  # typeshed wants a Future
@@ -166,7 +166,8 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
 
     async def _clear(self, end: Callable[[], None]) -> None:
         end()
-        for task in sorted(asyncio.all_tasks(self), key=hash):
+        # Not `asyncio.all_tasks`: that looks through those of all runs that are not collected yet.
+        for task in self._tasks:
             if task is not asyncio.current_task(self):
                 task.cancel()
         await asyncio.sleep(60.0)

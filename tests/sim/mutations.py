@@ -16,6 +16,7 @@ from engine_workers import jobs as jobs_module
 from engine_workers import tail as tail_module
 from engine_workers.engine import scripted_engine
 from engine_workers.inflight import LaneProgress
+from engine_workers.job import Attempt
 from engine_workers.jobs import Jobs
 from engine_workers.lanes import Lanes
 from engine_workers.outbox import Outbox
@@ -178,6 +179,13 @@ MUTATIONS: dict[str, Mutation] = {
         name: Mutation(planted=_swap(ReplyFold, apply=mutant), bias=ZOMBIES)
         for name, mutant in fold_mutations.APPLY_MUTATIONS.items()
     },
+    "terminal-with-a-choice-short": Mutation(
+        planted=_both(
+            _swap(Attempt, ended=property(lambda self: any(run.ended for run in self.runs))),
+            _swap(ReplyFold, _ends_rightly=fold_mutations.any_end_is_right),
+        ),
+        bias=Bias(choices=1.0),
+    ),
     "attempts-counted-anew": Mutation(  # 7
         planted=_swap(Jobs, __init__=bugs.count_attempts), bias=CRASHES
     ),

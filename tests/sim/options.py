@@ -69,6 +69,8 @@ class Options:
     """Share of clients that send an idempotency key."""
     resumable: float
     """Share of the others that ask for a reply which they can resume."""
+    choices: float
+    """Share of OpenAI's clients that ask for two choices."""
     real_bytes: bool
     """Records are encoded and decoded as the product does; otherwise bytes stand for events."""
     only_clients: frozenset[int] | None = None
@@ -88,7 +90,7 @@ class Options:
             f"ends 1 in {self.end_one_in}, "
             f"{'shuffled' if self.shuffled else 'in order'}"
             f"{', late start' if self.late_start else ''}, "
-            f"keyed {self.keyed}, resumable {self.resumable}"
+            f"keyed {self.keyed}, resumable {self.resumable}, two choices {self.choices}"
             f"{', real bytes' if self.real_bytes else ''}"
         )
         if self.only_clients is not None:
@@ -109,6 +111,7 @@ class Bias:
     late_start: bool | None = None
     keyed: float | None = None
     resumable: float | None = None
+    choices: float | None = None
     without: frozenset[str] = field(default=frozenset())
 
 
@@ -132,6 +135,7 @@ def draw(seed: int, bias: Bias | None = None) -> Options:
         lowest_token=rng.choice((0, 252)),
         keyed=rng.choice((0.0, 0.2, 0.4)),
         resumable=rng.choice((0.0, 0.3, 0.6)),
+        choices=rng.choice((0.0, 0.2, 0.6)),
         real_bytes=rng.random() < 0.25,
     )
     return options if bias is None else _biased(options, bias)
@@ -140,7 +144,7 @@ def draw(seed: int, bias: Bias | None = None) -> Options:
 def _biased(options: Options, bias: Bias) -> Options:
     wanted = {
         name: getattr(bias, name)
-        for name in ("intensity", "late_start", "keyed", "resumable")
+        for name in ("intensity", "late_start", "keyed", "resumable", "choices")
         if getattr(bias, name) is not None
     }
     return replace(options, faults=(options.faults | bias.faults) - bias.without, **wanted)

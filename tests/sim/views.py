@@ -31,11 +31,14 @@ def wrong_fold(fold: ReplyFold, reply: Judged | None, next_offset: int) -> str |
         return (
             f"attempt {fold.attempt} ({fold.starts}), by the log {truth.attempt} ({truth.starts})"
         )
-    held = fold.accepted.get((0, 0), [])
-    if reply is not None and held != reply.tokens[: truth.accepted]:
-        return f"tokens {held}, by the log {reply.tokens[: truth.accepted]}"
-    if reply is None and held:
-        return f"tokens {held}, by the log none"
+    if reply is None:
+        return f"tokens {fold.accepted}, by the log none" if fold.accepted_count else None
+    for choice in range(reply.choice_count):
+        held, accepted = fold.accepted.get((0, choice), []), reply.of_choice(choice, truth.accepted)
+        if held != accepted:
+            return f"tokens {held} of choice {choice}, by the log {accepted}"
+    if fold.end is None and fold.accepted_count != truth.accepted:
+        return f"{fold.accepted_count} tokens, by the log {truth.accepted}"
     return None
 
 
@@ -51,50 +54,58 @@ def wrong_tailed(tailed: TailedReply, reply: Judged | None, next_offset: int) ->
 
 
 @dataclass(slots=True)
-class CheckedTokens:
-    """How far the accepted tokens of one reply have been recomputed."""
+class CheckedChoice:
+    """How far one choice has been recomputed."""
 
-    request: RequestAccepted
     prefix: int
     count: int = 0
     maker: str = ""
     salt: int = 0
 
-    @classmethod
-    def none_of(cls, request: RequestAccepted) -> "CheckedTokens":
-        """Begin behind the prompt."""
-        return cls(request, prefix_hash(request.prompt_token_ids))
+
+class CheckedTokens:
+    """How far the accepted tokens of one reply have been recomputed."""
+
+    def __init__(self, request: RequestAccepted) -> None:
+        self._request = request
+        self._count = 0
+        prefix = prefix_hash(request.prompt_token_ids)
+        self._choices = [CheckedChoice(prefix) for _ in range(request.header.choices)]
 
     def wrong_token(self, script: Script, reply: Judged) -> str | None:
         """Recompute what has been accepted since, each on the accepted ones before it (I3)."""
-        sampling, seed = self.request.sampling, self.request.seed
-        for index in range(self.count, len(reply.tokens)):
-            token, maker = reply.tokens[index], reply.makers[index]
-            if maker != self.maker:
-                self.maker, self.salt = maker, run_salt(script, seed, maker)
-            may_end = not sampling.ignore_eos and index >= sampling.min_tokens
-            expected = expected_token(script, self.salt, self.prefix, may_end=may_end)
+        sampling, seed = self._request.sampling, self._request.seed
+        for index in range(self._count, len(reply.tokens)):
+            token, maker, choice = reply.tokens[index], reply.makers[index], reply.choices[index]
+            checked = self._choices[choice]
+            if maker != checked.maker:
+                checked.maker, checked.salt = maker, run_salt(script, seed + choice, maker)
+            may_end = not sampling.ignore_eos and checked.count >= sampling.min_tokens
+            expected = expected_token(script, checked.salt, checked.prefix, may_end=may_end)
             if token != expected:
-                return f"token {index} of attempt {maker} is {token}, on its prefix {expected}"
-            self.prefix = prefix_hash((token,), self.prefix)
-        self.count = len(reply.tokens)
+                place = f"token {checked.count} of choice {choice}"
+                return f"{place} of attempt {maker} is {token}, on its prefix {expected}"
+            checked.prefix = prefix_hash((token,), checked.prefix)
+            checked.count += 1
+        self._count = len(reply.tokens)
         return None
 
 
 def wrong_stop(reply: Judged, request: RequestAccepted) -> str | None:
-    """Compare where and why a reply stopped with an undisturbed run over its tokens (I3)."""
-    sampling = request.sampling
-    match: MatchStop = _matches_nothing
-    if sampling.stop:
-        match = StopStrings(sampling.stop, ByteDecoder(), sampling.min_tokens).match
-    expected = None
-    for index, token in enumerate(reply.tokens):
-        if expected is not None:
-            return f"goes on after token {index - 1}, where it stops by {expected}"
-        expected = stop_after(token, index + 1, sampling, (EOS_ID,), match)
-    terminal = reply.terminal.terminal if reply.terminal is not None else None
-    if terminal is not None and terminal.stops != (expected,):
-        return f"stopped by {terminal.stops}, undisturbed by {expected}"
+    """Compare where and why each choice stopped with an undisturbed run over its tokens (I3)."""
+    sampling, terminal = request.sampling, reply.terminal and reply.terminal.terminal
+    for choice in range(reply.choice_count):
+        match: MatchStop = _matches_nothing
+        if sampling.stop:
+            match = StopStrings(sampling.stop, ByteDecoder(), sampling.min_tokens).match
+        expected = None
+        for index, token in enumerate(reply.of_choice(choice)):
+            if expected is not None:
+                return f"goes on after token {index - 1}, where it stops by {expected}"
+            expected = stop_after(token, index + 1, sampling, (EOS_ID,), match)
+        stop = reply.stops.get(choice)
+        if stop != expected and (terminal is not None or stop is not None):
+            return f"choice {choice} stopped by {stop}, undisturbed by {expected}"
     return None
 
 

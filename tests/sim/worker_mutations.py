@@ -75,6 +75,8 @@ def usage_at_the_acknowledgement(
         job = jobs._jobs.get(fact.request_id)
         if not isinstance(fact, Delta) or fact.terminal is None or job is None:
             continue
+        if len(fact.terminal.tokens) != 1:
+            continue
         tailed = jobs._tail._replies.get(fact.request_id)
         if tailed is None or tailed.usage is not None or job.phase is not Phase.RUNNING:
             continue
