@@ -62,6 +62,15 @@ EXTENSIONS: Final[Schema] = {
         array({"type": "string", "minLength": 1}, 1, limits.HTTP_OUTPUT_CHOICES_MAX)
     ),
     "guided_grammar": optional({"type": "string", "minLength": 1}),
+    "skip_special_tokens": neutral("true"),
+    "spaces_between_special_tokens": neutral("true"),
+    "include_stop_str_in_output": neutral("false"),
+    "use_beam_search": neutral("false"),
+    "length_penalty": neutral("1"),
+    "prompt_logprobs": neutral("null"),
+    "priority": neutral("0"),
+    "return_token_ids": neutral("false"),
+    "add_special_tokens": neutral("vLLM's default"),
 }
 """Members named as vLLM names them, of chat completions and completions."""
 
@@ -107,6 +116,8 @@ _BODY: Final[Schema] = {
     "prediction": neutral("null"),
     "web_search_options": neutral("null"),
     "moderation": neutral("null"),
+    "add_generation_prompt": neutral("vLLM's default"),
+    "continue_final_message": neutral("vLLM's default"),
     **LABELS,
     **EXTENSIONS,
 }

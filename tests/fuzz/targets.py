@@ -12,8 +12,9 @@ from functools import partial
 from gateway.bodies import decode_json
 from schemas.assembler.parts import Text, Thinking, ToolArguments, ToolCallEnd
 from schemas.assembler.splitter import Splitter
-from schemas.dialects import anthropic, openai
+from schemas.dialects import anthropic, completions, embeddings, openai, responses
 from schemas.dialects.canonical import InvalidRequest
+from schemas.json_schema import enforceable
 
 __all__ = ["TARGETS", "Target"]
 
@@ -24,16 +25,22 @@ _REASONING_PARSERS = ("think", "think_open", None, None)
 _TOOL = {"name": "f", "input_schema": {"type": "object"}}
 
 
-def messages(data: bytes) -> None:
+def anthropic_bodies(data: bytes) -> None:
     """A body of POST /v1/messages, in both versions, and of count_tokens."""
     for version in anthropic.VERSIONS:
         _refused_or_read(partial(anthropic.parse, version=version), data)
         _refused_or_read(partial(anthropic.parse_count, version=version), data)
 
 
-def chat(data: bytes) -> None:
-    """A body of POST /v1/chat/completions."""
-    _refused_or_read(partial(openai.parse, version="v1"), data)
+def openai_bodies(data: bytes) -> None:
+    """A body of OpenAI's four paths: most members are shared, so one body reaches all of them."""
+    for parse in (openai.parse, completions.parse, responses.parse, embeddings.parse):
+        _refused_or_read(partial(parse, version="v1"), data)
+
+
+def json_schema(data: bytes) -> None:
+    """A JSON schema that a reply is to follow; what is enforced instead must be JSON, too."""
+    _refused_or_read(lambda schema: json.dumps(enforceable(schema, "schema")), data)
 
 
 def tool_results(data: bytes) -> None:
@@ -106,7 +113,8 @@ def _refused_or_read(parse: Callable[[object], object], data: bytes) -> None:
 
 TARGETS: dict[str, Target] = {
     "replies": replies,
-    "messages": messages,
-    "chat": chat,
+    "anthropic": anthropic_bodies,
+    "json_schema": json_schema,
+    "openai": openai_bodies,
     "tool_results": tool_results,
 }

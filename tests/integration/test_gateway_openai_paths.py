@@ -75,6 +75,7 @@ def test_responses_stream_and_come_whole() -> None:
                 model=MODEL, input="hi", instructions="Be brief.", metadata={"a": "b"}
             )
             assert whole.output_text == TEXT and whole.status == "completed"
+            assert whole.instructions == "Be brief." and whole.metadata == {"a": "b"}
             async with sdk.responses.stream(
                 model=MODEL, input="hi", instructions="Be brief.", metadata={"a": "b"}
             ) as stream:

@@ -32,6 +32,9 @@ EXTENSIONS = frozenset(
         *("top_k", "min_p", "repetition_penalty", "ignore_eos", "min_tokens", "stop_token_ids"),
         *("bad_words", "structured_outputs", "guided_json", "guided_regex", "guided_choice"),
         *("guided_grammar", "chat_template_kwargs", "seed", "length_penalty", "best_of", "echo"),
+        *("skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output"),
+        *("use_beam_search", "prompt_logprobs", "priority", "return_token_ids"),
+        *("add_special_tokens", "add_generation_prompt", "continue_final_message"),
     }
 )
 """What vLLM adds to the APIs."""
