@@ -36,6 +36,8 @@ class DetailedChoice:
         self._shows_thinking = header.reasoning_shown
         self._parts: list[Part] = []
         self._logprobs: list[ShownLogprob] = []
+        self._waiting: list[ShownLogprob] = []
+        """Of tokens that may turn out to open a thinking which is not shown."""
         self._tokens = 0
         self.thinking_tokens = 0
 
@@ -55,22 +57,30 @@ class DetailedChoice:
         if self._held is None:
             return parts, []
         entries = self._held.push(token_id, logprob, len(released), len(shown))
-        if is_thinking and not self._shows_thinking:
-            entries = []
+        if not self._shows_thinking:
+            entries = self._visible(entries, is_thinking)
         self._logprobs.extend(entries)
         return parts, entries
 
     def end(self, stop: Stop, shown: str) -> tuple[list[Part], list[ShownLogprob]]:
         """Take the last text that may be shown; return what only the end makes certain."""
-        hides = self._splitter.thinking and not self._shows_thinking
+        was_thinking = self._splitter.thinking
         parts = self._splitter.push(shown) if shown else []
         parts.extend(self._splitter.end())
         self._parts.extend(parts)
         entries = self._held.end(stop, len(shown)) if self._held is not None else []
-        if hides:
-            entries = []
+        if not self._shows_thinking:
+            entries = [] if was_thinking else [*self._waiting, *entries]
         self._logprobs.extend(entries)
         return parts, entries
+
+    def _visible(self, entries: list[ShownLogprob], is_thinking: bool) -> list[ShownLogprob]:
+        """Return those that name no token of the thinking."""
+        waiting, self._waiting = [*self._waiting, *entries], []
+        if self._splitter.undecided:
+            self._waiting = waiting
+            return []
+        return [] if is_thinking else waiting
 
     def blocks(self) -> tuple[Block, ...]:
         """Return what was shown."""

@@ -46,6 +46,11 @@ class Splitter:
         self._has_thought = False
 
     @property
+    def undecided(self) -> bool:
+        """True while the text so far may be the beginning of a thinking."""
+        return self._leading is not None
+
+    @property
     def thinking(self) -> bool:
         """True while the text is inside the thinking."""
         return self._thinking is not None or (self._opened and self._leading is not None)

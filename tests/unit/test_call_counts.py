@@ -7,6 +7,7 @@ one says why.
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 from engine_workers.outbox import Outbox
@@ -24,6 +25,7 @@ ATTEMPT = REQUEST_ID
 # Calls per token.
 READ_CALLS_MAX = 40
 SHOW_CALLS_MAX = 23
+SHOW_PART_CALLS_MAX = 60
 WRITE_CALLS_MAX = 45
 
 
@@ -87,6 +89,27 @@ def test_showing_a_token() -> None:
             assert event.payload
 
     assert calls(work) / TOKENS <= SHOW_CALLS_MAX
+
+
+def test_showing_a_token_of_a_call() -> None:
+    """A piece of a tool call's arguments costs little more than a piece of text."""
+
+    class Arguments:
+        """A decoder that opens a call, then says one letter of a string for every token."""
+
+        def step(self, token_id: int) -> str:
+            """Return the text of a token."""
+            return "a" if token_id else '<tool_call>{"name": "f", "arguments": {"a": "'
+
+    def work() -> None:
+        assembler = Assembler(replace(header(), tool_parser="hermes"), "chatcmpl-1", Arguments)
+        assembler.opening()
+        assembler.feed(0, (0,))
+        for _ in range(TOKENS):
+            (event,) = assembler.feed(0, (7,))
+            assert event.payload
+
+    assert calls(work) / TOKENS <= SHOW_PART_CALLS_MAX
 
 
 def test_writing_the_tokens_of_a_step() -> None:
