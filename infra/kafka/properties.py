@@ -90,9 +90,9 @@ def _vigilance(brokers: int) -> Mapping[str, object]:
     # election time-outs), which then gives every broker a fresh session before it fences the dead
     # one and moves its partitions. The sum has to stay below the 3 s that clients are promised.
     return {
-        "broker.session.timeout.ms": 1_200,
+        "broker.session.timeout.ms": 1_000,
         "broker.heartbeat.interval.ms": 200,
-        "controller.quorum.fetch.timeout.ms": 800,
+        "controller.quorum.fetch.timeout.ms": 700,
         "controller.quorum.election.timeout.ms": 500,
         "controller.quorum.election.backoff.max.ms": 300,
         "controller.quorum.request.timeout.ms": 1_500,

@@ -36,6 +36,14 @@ def test_three_brokers_survive_the_loss_of_one() -> None:
     )
 
 
+def test_a_dead_controller_and_broker_is_noticed_within_clients_patience() -> None:
+    """The election of a controller and the end of a session together stay well below 3 s."""
+    settings = rendered(3)
+    waits = ("controller.quorum.fetch.timeout.ms", "broker.session.timeout.ms")
+    assert sum(int(settings[name]) for name in waits) <= 2_000
+    assert int(settings["broker.heartbeat.interval.ms"]) * 4 < int(settings[waits[1]])
+
+
 def test_nothing_happens_behind_the_platforms_back() -> None:
     """No topic is made by use, no unclean leader is elected, times are the broker's."""
     settings = rendered(1)
