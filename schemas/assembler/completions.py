@@ -38,13 +38,15 @@ class CompletionReply:
 
     def text(self, choice: int, text: str) -> list[Frame]:
         """Return one chunk."""
-        if self._noted[choice]:
-            return [self._chunk(choice, text)]
         return [Frame(b"", self._text_heads[choice] + json_bytes(text) + self._text_tail)]
 
     def part(self, choice: int, part: Part) -> list[Frame]:
         """Return one chunk for text; the API knows no other parts."""
-        return self.text(choice, part.text) if isinstance(part, Text) else []
+        if not isinstance(part, Text):
+            return []
+        if self._noted[choice]:
+            return [self._chunk(choice, part.text)]
+        return self.text(choice, part.text)
 
     def note(self, choice: int, logprobs: Sequence[ShownLogprob]) -> None:
         """Take numbers for the next chunk of a choice."""

@@ -62,14 +62,14 @@ class OpenAiReply:
 
     def text(self, choice: int, text: str) -> list[Frame]:
         """Return one chunk."""
-        if self._noted[choice]:
-            return [self._chunk(choice, {"content": text})]
         return [Frame(b"", self._text_heads[choice] + json_bytes(text) + self._text_tail)]
 
     def part(self, choice: int, part: Part) -> list[Frame]:
         """Return one chunk, or none where the dialect has no words for the part."""
         match part:
             case Text():
+                if self._noted[choice]:
+                    return [self._chunk(choice, {"content": part.text})]
                 return self.text(choice, part.text)
             case Thinking():
                 if not self._header.reasoning_shown:

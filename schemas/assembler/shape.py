@@ -16,7 +16,7 @@ class ReplyShape(Protocol):
         """Return the events before the first token."""
 
     def text(self, choice: int, text: str) -> list[Frame]:
-        """Return the events that show more text of a choice; `text` is not empty."""
+        """Return the events that show more text of a choice, not empty, with nothing noted."""
 
     def part(self, choice: int, part: Part) -> list[Frame]:
         """Return the events that show a part of a choice; text too."""
