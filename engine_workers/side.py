@@ -166,7 +166,6 @@ class Side:
             session_timeout_ms=config.session_timeout_ms,
             heartbeat_ms=config.worker_heartbeat_ms,
             rebalance_timeout_ms=config.rebalance_timeout_ms,
-            fetch_wait_ms=limits.LANES_FETCH_WAIT_MS,
             on_joined=self._note_membership,
         )
         await group.start()

@@ -12,6 +12,8 @@ from typing import Any
 import aiokafka
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.client import ConnectionGroup
+from aiokafka.conn import CloseReason
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from infra.errors import CommitRefused, LogUnavailable
@@ -51,14 +53,11 @@ class KafkaGroupReader:
         session_timeout_ms: int,
         heartbeat_ms: int,
         rebalance_timeout_ms: int,
-        fetch_wait_ms: int = limits.FETCH_WAIT_MS,
         on_joined: Callable[[str], None] = lambda member_id: None,
     ) -> None:
         """Take the group's settings.
 
         Args:
-            fetch_wait_ms: How long an idle fetch stays open. One that was under way when the
-                assignment changed holds up the first fetch of the gained partitions.
             on_joined: Called with this member's id after each rebalance.
         """
         self._bootstrap, self._group, self._client_id = bootstrap, group, client_id
@@ -67,7 +66,7 @@ class KafkaGroupReader:
         self._work: Work = dict
         # It outlives the consumer: what a replaced one held is still what we work on.
         self._assignor = IdlestAssignor(lambda: self._work())
-        self._fetch_wait_ms, self._on_joined = fetch_wait_ms, on_joined
+        self._on_joined = on_joined
         self._consumer: Any = None
         self._topics: tuple[str, ...] = ()
         self._assignment = _NOTHING
@@ -197,10 +196,21 @@ class KafkaGroupReader:
 
     def _note(self, partitions: frozenset[TopicPartition]) -> None:
         self._assignment = Assignment(self._assignment.epoch + 1, partitions)
+        self._cut_idle_fetches()
         self._on_joined(self.member_id() or "")
         if self._waiting is not None:
             self._waiting.reschedule(asyncio.get_running_loop().time())  # wakes the poll
             self._waiting = None
+
+    def _cut_idle_fetches(self) -> None:
+        """Drop the connections on which fetches of the old assignment may still be open.
+
+        A broker answers a connection's requests in turn: the first fetch of the new assignment
+        would wait for as long as an idle one stays open.
+        """
+        for (_, purpose), connection in tuple(self._consumer._client._conns.items()):
+            if purpose == ConnectionGroup.DEFAULT:
+                connection.close(reason=CloseReason.IDLE_DROP)
 
     def _note_poll(self) -> None:
         """Tell aiokafka that a poll ended: it forgets to note one that was cut short.
@@ -236,7 +246,7 @@ class KafkaGroupReader:
             isolation_level="read_uncommitted",  # there are no transactions (design rule 6.12)
             check_crcs=True,
             fetch_min_bytes=1,  # return as soon as there is anything
-            fetch_max_wait_ms=self._fetch_wait_ms,  # only how long an idle fetch stays open
+            fetch_max_wait_ms=limits.FETCH_WAIT_MS,  # only how long an idle fetch stays open
             max_partition_fetch_bytes=limits.KAFKA_MESSAGE_BYTES_MAX,
             fetch_max_bytes=FETCH_BYTES,
             # JoinGroup waits on the broker for the slowest member.

@@ -132,6 +132,34 @@ def test_kills_of_workers_cost_a_pause(vllm_pair: Platform) -> None:
     vllm_pair.check_audit()
 
 
+if SOAK:
+
+    def test_a_rolling_restart_of_workers_fails_no_stream(vllm_pair: Platform) -> None:
+        """SIGTERM to each worker in turn under open streams: all complete, each metered once."""
+        ended: list[WatchedStream] = []
+
+        async def scenario() -> None:
+            stopping = asyncio.Event()
+
+            async def keep_open() -> None:
+                while not stopping.is_set():
+                    batch = streams()
+                    await _follow(vllm_pair, batch)
+                    ended.extend(batch)
+
+            running = asyncio.create_task(keep_open())
+            for name in ("worker-0", "worker-1"):
+                pid = signal_process(vllm_pair, name, signal.SIGTERM)
+                await asyncio.to_thread(wait_back, vllm_pair, name, pid, BACK_WITHIN_S)
+            stopping.set()
+            await running
+
+        asyncio.run(scenario())
+        print(f"{len(ended)} streams over two restarts")
+        _check_metered(vllm_pair, ended)
+        vllm_pair.check_audit()
+
+
 async def _follow(platform: Platform, started: Sequence[WatchedStream]) -> None:
     async with http_of(platform, STREAM_WITHIN_S) as client:
         await asyncio.gather(*(stream.follow(client, platform.key) for stream in started))
