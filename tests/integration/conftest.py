@@ -21,7 +21,8 @@ PAIR = {
     "MILLSTREAM_GATEWAYS": "2",
     "MILLSTREAM_WORKERS": "2",
     # Shorter than some replies, so that they move when a worker stops.
-    "MILLSTREAM_WORKER_DRAIN_MS": "2000",
+    "MILLSTREAM_WORKER_DRAIN_MS": "1000",
+    "MILLSTREAM_DEADLINE_MS": "60000",
 }
 VLLM_PAIR = {
     "MILLSTREAM_WORKERS": "2",

@@ -123,7 +123,7 @@ def test_a_stream_that_is_cut_at_any_byte_is_resumed_gapless(path: str) -> None:
                             raw += piece
                             if len(raw) >= size:
                                 break
-                    had = events_of(raw[:size][: raw[:size].rfind(b"\n\n") + 2])
+                    had = events_of(raw[:size].rpartition(b"\n\n")[0])
                     after = {"last-event-id": cursor_of(had[-1])} if had else {}
                     rest = await other.post(path, json=body, headers=sent | after)
                     whole = await one.post(path, json=body, headers=sent)

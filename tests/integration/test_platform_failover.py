@@ -5,7 +5,8 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from infra.bench.starts import StartTail
 from infra.bench.statistics import percentile
@@ -27,8 +28,8 @@ TOKENS = 400
 BACK_WITHIN_S = 60.0
 PAUSE_S_MAX = 3.0
 """Half of a worker's session: longer means that nobody told Kafka of the death."""
-LONG_TOKENS = 900
-"""About 5 s: longer than a worker of this platform drains, shorter than a gateway does."""
+LONG_TOKENS = 600
+"""About 3 s: longer than a worker of this platform drains, shorter than a gateway does."""
 RESTARTED = ("gateway-0", "worker-0", "gateway-1", "worker-1")
 
 
@@ -68,9 +69,11 @@ def test_kill_of_a_worker_moves_its_streams_to_the_other(pair: Platform) -> None
     pauses_s: list[float] = []
 
     async def killed() -> list[WatchedStream]:
+        async with starts_of(pair) as tail:
+            return await kill_one(tail)
+
+    async def kill_one(tail: StartTail) -> list[WatchedStream]:
         streams = streams_of(TOKENS)
-        tail = StartTail(pair.shown["endpoints"]["kafka"])
-        await tail.start()
         running = asyncio.create_task(follow_all(pair, streams))
         while not all(stream.events for stream in streams):  # noqa: ASYNC110  # many events
             await asyncio.sleep(0.01)
@@ -80,7 +83,6 @@ def test_kill_of_a_worker_moves_its_streams_to_the_other(pair: Platform) -> None
         killed_s = time.perf_counter()
         await running
         workers = await tail.read()
-        await tail.close()
         moved = [
             stream
             for stream in streams
@@ -110,8 +112,6 @@ def test_a_rolling_restart_fails_no_request(pair: Platform) -> None:
     ended: list[WatchedStream] = []
 
     async def scenario() -> tuple[Load, int]:
-        tail = StartTail(pair.shown["endpoints"]["kafka"])
-        await tail.start()
         stopping = asyncio.Event()
 
         async def keep_open(number: int) -> None:
@@ -123,21 +123,21 @@ def test_a_rolling_restart_fails_no_request(pair: Platform) -> None:
                 assert stream.text == texts[number]
                 ended.append(stream)
 
-        async with sdks(pair.url, pair.key) as clients, asyncio.TaskGroup() as group:
+        async with starts_of(pair) as tail, sdks(pair.url, pair.key) as clients:
             load = Load(clients)
-            for number in range(STREAMS):
-                group.create_task(keep_open(number))
-            for _ in range(4):
-                group.create_task(load.send_for_ever())
-            await asyncio.sleep(1)
-            for name in RESTARTED:
-                pid = signal_process(pair, name, signal.SIGTERM)
-                back_s = await asyncio.to_thread(wait_back, pair, name, pid, BACK_WITHIN_S)
-                print(f"{name}: stopped and ready again within {back_s:.1f} s")
-            stopping.set()
-            load.stop()
-        workers = await tail.read()
-        await tail.close()
+            async with asyncio.TaskGroup() as group:
+                for number in range(STREAMS):
+                    group.create_task(keep_open(number))
+                for _ in range(4):
+                    group.create_task(load.send_for_ever())
+                await asyncio.sleep(1)
+                for name in RESTARTED:
+                    pid = signal_process(pair, name, signal.SIGTERM)
+                    back_s = await asyncio.to_thread(wait_back, pair, name, pid, BACK_WITHIN_S)
+                    print(f"{name}: stopped and ready again within {back_s:.1f} s")
+                stopping.set()
+                load.stop()
+            workers = await tail.read()
         return load, sum(len(found) > 1 for found in workers.values())
 
     load, moved = asyncio.run(scenario())
@@ -165,6 +165,17 @@ def test_a_killed_supervisor_leaves_no_member_to_wait_for(pair: Platform) -> Non
     took_s = asyncio.run(ask_one())
     print(f"ready after {pair.ready_after_s:.1f} s, then an answer in {took_s:.2f} s")
     assert took_s < PAUSE_S_MAX
+
+
+@asynccontextmanager
+async def starts_of(pair: Platform) -> AsyncIterator[StartTail]:
+    """Read who starts which reply from now on."""
+    tail = StartTail(pair.shown["endpoints"]["kafka"])
+    await tail.start()
+    try:
+        yield tail
+    finally:
+        await tail.close()
 
 
 def check_metered(pair: Platform, streams: Sequence[WatchedStream], tokens: int) -> None:
