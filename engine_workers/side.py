@@ -54,8 +54,15 @@ class Side:
     def deliver_threadsafe(
         self, outputs: Sequence[StepOutput], rejected: Sequence[Rejection]
     ) -> None:
-        """Hand one step's outputs to the worker's loop."""
-        self._loop.call_soon_threadsafe(self._deliver, outputs, rejected)
+        """Hand one step's outputs to the worker's loop.
+
+        What a step in progress makes after the worker left is nobody's: others go on from the log.
+        """
+        try:
+            self._loop.call_soon_threadsafe(self._deliver, outputs, rejected)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
 
     def engine_is_warm(self, pump: EnginePump, stats: Callable[[], EngineStats]) -> None:
         """Say that the engine can serve; the worker joins its group now."""

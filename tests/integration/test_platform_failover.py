@@ -143,6 +143,9 @@ def test_a_rolling_restart_fails_no_request(pair: Platform) -> None:
     load, moved = asyncio.run(scenario())
     print(f"{len(ended)} long streams, {len(load.finished)} requests; {moved} replies moved")
     assert load.failed == []
+    stopped = [line for line in pair.output.splitlines() if "ended (exit status" in line]
+    assert len(stopped) >= len(RESTARTED)
+    assert all("(exit status 0)" in line for line in stopped), stopped
     assert load.finished and moved
     check_metered(pair, ended, LONG_TOKENS)
     pair.check_audit()
