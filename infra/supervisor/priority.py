@@ -26,7 +26,7 @@ GENTLE = 5
 NORMAL = 0
 GENTLEST_S = 4.0
 """How long a restarted process waits for the rest: others take over its work meanwhile."""
-GENTLE_S = 60.0
+GENTLE_S = 30.0
 """After this it takes its full share: on a machine that is always busy it must come back, too."""
 
 _CAP_SYS_NICE = 23  # capabilities(7)

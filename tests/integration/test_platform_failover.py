@@ -25,7 +25,7 @@ from tests.integration.watched_streams import (
 STREAMS = 16
 KILLS = 20 if SOAK else 2
 TOKENS = 400
-BACK_WITHIN_S = 60.0
+BACK_WITHIN_S = 120.0
 PAUSE_S_MAX = 3.0
 """Half of a worker's session: longer means that nobody told Kafka of the death."""
 LONG_TOKENS = 600
