@@ -18,7 +18,6 @@ from engine_workers.engine import scripted_engine
 from engine_workers.inflight import LaneProgress
 from engine_workers.job import Attempt
 from engine_workers.jobs import Jobs
-from engine_workers.lanes import Lanes
 from engine_workers.outbox import Outbox
 from engine_workers.tail import ReplyTail
 from gateway import claims as claims_module
@@ -51,12 +50,6 @@ ZOMBIES = Bias(
     intensity=2.0,
 )
 """Workers that act on lanes they have lost, and tails that lag behind."""
-GAPS = Bias(
-    faults=frozenset({"worker-pause", "send-lose"}),
-    without=frozenset(KINDS) - {"worker-pause", "send-lose"},
-    intensity=4.0,
-)
-"""Workers that wake up to find a record lost, and publish the next before they know."""
 DUELS = Bias(
     faults=frozenset({"rebalance-twice", "poll-stall"}),
     without=frozenset(KINDS) - {"rebalance-twice", "poll-stall", "rebalance"},
@@ -173,7 +166,11 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # The rest of the list, as far as its features exist.
     "no-index-check": Mutation(  # 2
-        planted=_swap(ReplyFold, _accept=fold_mutations.no_index_check), bias=GAPS
+        planted=_both(
+            _swap(ReplyFold, _accept=fold_mutations.no_index_check),
+            _swap(Outbox, _send=bugs.send_tokens_twice),
+        ),
+        bias=SHAKY,
     ),
     **{  # 3, 4, 5, 6, 9, 16, 33
         name: Mutation(planted=_swap(ReplyFold, apply=mutant), bias=ZOMBIES)
@@ -245,9 +242,6 @@ MUTATIONS: dict[str, Mutation] = {
         planted=_swap(jobs_module, decide=bugs.give_up_what_has_tokens), bias=CRASHES
     ),
     "taken-twice": Mutation(planted=_swap(Jobs, take=bugs.take_twice), bias=ZOMBIES),  # 34
-    "kept-lane-not-committed-anew": Mutation(
-        planted=_swap(Lanes, _follow_assignment=bugs.trust_old_commits), bias=GAPS
-    ),
     "sink-commits-first": Mutation(
         planted=_swap(Intake, committable=_commit_what_was_read), bias=SLOW_SINK
     ),

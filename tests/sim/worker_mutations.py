@@ -9,7 +9,6 @@ from typing import Any, cast
 from engine_workers.engine.continuation import MatchStop
 from engine_workers.job import Action, ChoiceRun, Job, Phase, decide
 from engine_workers.jobs import Jobs
-from engine_workers.lanes import Lanes
 from engine_workers.outbox import Fact, Outbox
 from engine_workers.pump import Start as StartRun
 from engine_workers.tail import ReplyTail, TailedReply
@@ -24,8 +23,7 @@ from schemas.usage import UsageRecorded, usage_of
 
 _start, _meter, _on_fact = Jobs._start, Jobs._meter, Jobs.on_fact
 _run, _opened, _take, _doubt = Jobs._run, Jobs._opened, Jobs.take, Jobs._doubt
-_init, _acknowledged = Jobs.__init__, Outbox._acknowledged
-_follow = Lanes._follow_assignment
+_init, _acknowledged, _send = Jobs.__init__, Outbox._acknowledged, Outbox._send
 _look_up, _adopt = ReplyTail.look_up, ReplyTail._adopt
 
 
@@ -89,6 +87,13 @@ def usage_at_the_acknowledgement(
         jobs._meter(job, usage_of(fact.request_id, fold))
 
 
+async def send_tokens_twice(self: Outbox, partition: int, facts: tuple[Fact, ...]) -> None:
+    """A producer doubles what holds tokens alone; a sound fold lets the index stop the copy."""
+    await _send(self, partition, facts)
+    if all(isinstance(fact, Delta) and fact.terminal is None for fact in facts):
+        await _send(self, partition, facts)
+
+
 def send_the_same_again(self: Jobs, facts: Collection[Fact], error: LogError) -> None:
     """What was sent with an unknown outcome is sent again under the same attempt."""
     for fact in facts:
@@ -139,13 +144,6 @@ def go_on_without_a_new_run(self: Jobs, job: Job, reply: TailedReply) -> None:
             run.tokens[: run.published] = accepted
             run.published = len(accepted)
     _opened(self, job, reply)
-
-
-def trust_old_commits(self: Lanes) -> None:
-    """What was committed under an earlier assignment is not committed again."""
-    before = dict(self._committed)
-    _follow(self)
-    self._committed.update({lane: before[lane] for lane in before if lane in self._progress})
 
 
 def take_twice(self: Jobs, request: RequestAccepted, *rest: Any) -> None:
