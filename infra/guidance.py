@@ -1,18 +1,40 @@
 """llguidance over one model's tokenizer: compiles grammars, and follows a reply under one.
 
-Owns nothing but the library's use, without vLLM and torch. Called by the scripted engine and by
-whoever checks grammars before work starts; vLLM uses the library by itself.
+Owns nothing but the library's use and its bounds, without vLLM and torch. Called by the engines and
+by whoever checks grammars before work starts.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+from schemas import limits
 from schemas.grammar import BadGrammar, guidance_of
 
-__all__ = ["Guidance", "Matcher"]
+__all__ = ["Guidance", "Matcher", "compiled"]
+
+
+def compiled(tokenizer: LLTokenizer, guidance: str) -> LLMatcher:
+    """Return the library's matcher of a grammar in its own form. Raises BadGrammar.
+
+    An ambiguous grammar takes longer with every token: its bound keeps a step below 0.1 s, and a
+    reply that needs more is given up. A state of the lexer takes 2 kB.
+    """
+    matcher = LLMatcher(
+        tokenizer,
+        guidance,
+        log_level=0,
+        limits=LLParserLimits(
+            step_max_items=limits.GRAMMAR_STEP_ITEMS_MAX,
+            max_lexer_states=limits.GRAMMAR_LEXER_STATES_MAX,
+            verbose_errors=False,
+        ),
+    )
+    if matcher.is_error():
+        raise BadGrammar(f"grammar: {matcher.get_error()}")
+    return matcher
 
 
 class Matcher:
@@ -70,7 +92,4 @@ class Guidance:
 
     def matcher(self, grammar: str) -> Matcher:
         """Compile `RequestAccepted.grammar`; may take a second. Raises BadGrammar."""
-        matcher = LLMatcher(self._tokenizer, guidance_of(grammar), log_level=0)
-        if matcher.is_error():
-            raise BadGrammar(f"grammar: {matcher.get_error()}")
-        return Matcher(matcher)
+        return Matcher(compiled(self._tokenizer, guidance_of(grammar)))

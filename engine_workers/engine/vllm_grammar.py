@@ -17,8 +17,8 @@ from vllm import SamplingParams
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.structured_output.backend_guidance import GuidanceBackend, GuidanceGrammar
 
+from infra.guidance import compiled
 from schemas import limits
-from schemas.grammar import BadGrammar
 
 _BACKEND = "guidance"
 
@@ -63,9 +63,7 @@ class GuidedBackend(GuidanceBackend):  # type: ignore[misc] # vllm: no types
         with self._lock:
             matcher = self._compiled.get(grammar_spec)
         if matcher is None:
-            matcher = LLMatcher(self.ll_tokenizer, grammar_spec, log_level=0)
-            if matcher.is_error():
-                raise BadGrammar(f"grammar: {matcher.get_error()}")
+            matcher = compiled(self.ll_tokenizer, grammar_spec)
         with self._lock:
             self._compiled[grammar_spec] = matcher
             self._compiled.move_to_end(grammar_spec)

@@ -259,6 +259,19 @@ class EngineFeatureSuite:
         assert holds(free), f"undisturbed: {free} {text_of(free.token_ids)!r}"
         check_every_cut(engine, original, free, forget_prefixes)
 
+    def test_a_grammar_that_grows_too_complex(self, engine: Engine) -> None:
+        """Such a run ends as refused, where its engine finds out; it is no end of the reply."""
+        names = [f"rule{number}" for number in range(3_000)]
+        lines = [f'{name}: "x" "{name}"' for name in names]
+        lark = "\n".join([f'start: "s" ({" | ".join(names)})', *lines])
+        asked = request(fresh_prompt(8), replace(GREEDY, ignore_eos=False))
+        engine.start(replace(asked, grammar=json.dumps({"lark": lark})), ())
+        outputs = []
+        while engine.has_work():
+            outputs += engine.step()
+        assert outputs[-1].stop is None
+        assert outputs[-1].refused is not None and "grammar" in outputs[-1].refused
+
 
 def check_every_cut(
     engine: Engine, original: EngineRequest, free: Ran, forget_prefixes: Forget
