@@ -5,6 +5,7 @@ background, drains on SIGTERM or SIGINT. SIGINT may come twice; the second chang
 """
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -53,6 +54,7 @@ async def _run(config: Config) -> int:
     await server.start()
     log.info("listening", addresses=[":".join(map(str, s.getsockname()[:2])) for s in sockets])
     gateway.start()
+    gc.freeze()  # what stands now stays: looking through it took a body of many parts 15 ms
     await stopping.wait()
     await _drain(gateway, server)
     log.info("stopped")

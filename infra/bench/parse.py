@@ -6,11 +6,13 @@ after the other, and the longest answer of the first counts.
 """
 
 import asyncio
+import shutil
 import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -20,6 +22,8 @@ from infra.bench.plan import ParseAnswer
 from infra.bench.platform import RunningPlatform, clean_environ, running_platform
 from infra.bench.statistics import median
 from infra.bench.surroundings import Surroundings
+from infra.config import Config
+from infra.errors import StartupError
 from infra.ports import Clock
 from schemas import limits
 
@@ -29,6 +33,12 @@ _PARSE_US_MAX = 150
 _STALL_MS_MAX = 20
 _MEASURED_WITHIN_S = 120.0
 _CONTEXT_TOKENS = limits.PROMPT_TOKENS_MAX
+_RUNS = 2_048
+"""The scripted engine has room for so many ordinary prompts, and so for a large one."""
+_MODEL_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"),
+    "generation_config.json",
+)
 _WORDS = "The quick brown fox jumps over the lazy dog and thinks about rivers. "
 _SMALL_TEXT = "hi"
 _IDLE_S = 1.0
@@ -53,8 +63,10 @@ class Stalls:
     """By kind of large prompt: the longest while each of them was worked on."""
 
 
-async def bench_parse(surroundings: Surroundings, options: ParseOptions) -> list[Measure]:
-    """Run the bench; see the module."""
+async def bench_parse(
+    surroundings: Surroundings, config: Config, options: ParseOptions
+) -> list[Measure]:
+    """Run the bench; see the module. `config` names the prepared model whose tokenizer is used."""
     folder, environ = surroundings.folder, clean_environ(surroundings.environ)
     surroundings.say("parsing bodies of 3 KB")
     child = await start_module("parse", "gateway.bench", environ, folder)
@@ -67,12 +79,28 @@ async def bench_parse(surroundings: Surroundings, options: ParseOptions) -> list
         folder,
         surroundings.environ,
         engine="scripted",
+        model=_model_of_large_context(config.model_path, folder / "large-context"),
         context_tokens=_CONTEXT_TOKENS,
         scripted_prefill_tokens_per_s=1e9,
+        runs_max=_RUNS,
+        worker_inflight_max=_RUNS,
     ) as platform:
         stalls = await asyncio.to_thread(_stalls, platform, surroundings, options)
     surroundings.keep("parse", {"us_per_body": parsing.us_per_body, "stalls": stalls.beside_s})
     return parse_measures(parsing, stalls)
+
+
+def _model_of_large_context(prepared: Path, folder: Path) -> Path:
+    """Return a copy of a model without its card, which bounds the context.
+
+    Raises: StartupError where the model is not prepared.
+    """
+    if not (prepared / "tokenizer.json").is_file():
+        raise StartupError(f"{prepared} has no model yet: start the platform once")
+    folder.mkdir()
+    for name in _MODEL_FILES:
+        shutil.copy(prepared / name, folder)
+    return folder
 
 
 def parse_measures(parsing: ParseAnswer, stalls: Stalls) -> list[Measure]:

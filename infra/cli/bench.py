@@ -137,8 +137,9 @@ def parse(as_json: bool, out: Path | None, prompts: int, megabytes: float) -> No
     """Measure what reading a request costs, and how long a large one holds up others."""
     from infra.bench.parse import ParseOptions, bench_parse
 
+    config = with_model(configuration({"engine": "scripted"}))
     options = ParseOptions(prompts=prompts, megabytes=megabytes)
-    _run("parse", lambda around: bench_parse(around, options), as_json, out)
+    _run("parse", lambda around: bench_parse(around, config, options), as_json, out)
 
 
 @command.command("soak")
