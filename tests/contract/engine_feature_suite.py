@@ -36,8 +36,8 @@ ARGUMENTS = json.dumps(
 )
 BEGIN, END = '<tool_call>\n{"name": "weather", "arguments": ', "}\n</tool_call>"
 CALL = f"start: {json.dumps(BEGIN)} %json {ARGUMENTS} {json.dumps(END)}"
-MAYBE_CALL = f"""start: call* TEXT
-TEXT: /(.|\\n)*/
+MAYBE_CALL = f"""start: call | TEXT
+TEXT: /(.|\\n){{0,40}}/
 trigger[lazy]: TEXT "<tool_call>"
 call: trigger {json.dumps(BEGIN.removeprefix("<tool_call>"))} %json {ARGUMENTS} {json.dumps(END)}
 """
@@ -237,7 +237,7 @@ FEATURES: dict[str, Callable[[Tools], Case]] = {
         {"certainly not", "perhaps", "certainly"}.__contains__,
     ),
     "forced_tool": _guided({"lark": CALL}, _is_call),
-    "auto_tool": _guided({"lark": MAYBE_CALL}, _holds_calls, max_tokens=300),
+    "auto_tool": _guided({"lark": MAYBE_CALL}, _holds_calls, max_tokens=100),
 }
 
 
