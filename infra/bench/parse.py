@@ -117,6 +117,14 @@ def parse_measures(parsing: ParseAnswer, stalls: Stalls) -> list[Measure]:
     ]
     idle_s = median(stalls.idle_s)
     found.append(measure("a small request alone, median", 1e3 * idle_s, "ms"))
+    found.append(
+        measure(
+            "a small request alone, longest",
+            1e3 * max(stalls.idle_s),
+            "ms",
+            note="what the machine itself adds: stalls of this size mean nothing",
+        )
+    )
     for kind, longest_s in stalls.beside_s.items():
         found.append(
             measure(
