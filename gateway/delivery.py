@@ -44,12 +44,14 @@ def deliver(
     *,
     stream: bool,
     after: Cursor | None = None,
+    events_had: int = 0,
     replayed: bool = False,
     resumed: bool = False,
 ) -> ASGIApp:
     """Return the response that delivers a reply to one client, from its first event or `after`.
 
-    `replayed` is told in a header; `resumed` clients get what a failed reply had to say, too.
+    A stream leaves out the first `events_had` of those. `replayed` is told in a header; `resumed`
+    clients get what a failed reply had to say, too.
     """
     request = reply.request
     reply_id = show_reply_id(
@@ -68,7 +70,7 @@ def deliver(
         token_text=deps.prompts.token_text,
     )
     form = StreamedReply if stream else WholeReply
-    made = form(call, deps, reply, assembler, after=after)
+    made = form(call, deps, reply, assembler, after=after, events_had=events_had)
     made.headers = [_REPLAYED] if replayed else []
     made.tells_all = replayed or resumed
     return made
@@ -85,13 +87,18 @@ class _Delivery:
         assembler: Assembler,
         *,
         after: Cursor | None = None,
+        events_had: int = 0,
     ) -> None:
-        """Take the parts; events up to and with `after` are not sent, whole bodies know none."""
+        """Take the parts; events up to and with `after` are not sent, nor the next `events_had`.
+
+        Whole bodies know none of them.
+        """
         self._call = call
         self._deps = deps
         self._reply = reply
         self._assembler = assembler
         self._after = after
+        self._events_to_skip = events_had
         self.headers: list[tuple[bytes, bytes]] = []
         """Sent beside the form's own."""
         self.tells_all = False
@@ -218,7 +225,9 @@ class StreamedReply(_Delivery):
             parts.extend(rest_of(events, self._after))
         if terminal is not None:
             parts.extend(rest_of(self._assembler.finish(terminal.stops), self._after))
-        return b"".join(parts)
+        skipped = min(self._events_to_skip, len(parts))
+        self._events_to_skip -= skipped
+        return b"".join(parts[skipped:])
 
     async def _start(self, send: Send) -> None:
         if not self._started:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from gateway.answers import json_answer
 from gateway.call import Call, call_of
-from gateway.cursor import read_cursor
+from gateway.cursor import read_cursor, read_sequence
 from gateway.delivery import deliver
 from gateway.deps import Deps
 from gateway.errors import Overloaded, ReplyUnknown
@@ -58,11 +58,13 @@ async def retrieve(request: Request, deps: Deps) -> ASGIApp:
     call = call_of(request.scope)
     followed = await _find(request, deps, key)
     after = read_cursor(request.headers.get("last-event-id"))
+    counted = after is None and call.dialect is Dialect.RESPONSES
+    had = read_sequence(request.query_params.get("starting_after")) if counted else 0
     call.stream = _wants_stream(request)
     call.model = followed.request.header.model_shown
     tail = deps.tails.tail_of(followed.request.locator)
     reply = deps.submission.open(followed, tail)
-    return deliver(call, deps, reply, stream=call.stream, after=after, resumed=True)
+    return deliver(call, deps, reply, stream=call.stream, after=after, events_had=had, resumed=True)
 
 
 def _wants_stream(request: Request) -> bool:

@@ -91,6 +91,12 @@ _STREAM: Final = Parameter(
     schema=enum("true", "false"),
     description="true: send the reply as events, as `accept: text/event-stream` does.",
 )
+_STARTING_AFTER: Final = Parameter(
+    name="starting_after",
+    place="query",
+    schema=integer(0, 999_999_999),
+    description="The `sequence_number` of the last event that arrived; what follows is sent.",
+)
 _PAGE: Final = (
     Parameter(name="limit", place="query", schema=integer(1, 1_000), description="Models a page."),
     Parameter(name="after_id", place="query", schema=TEXT, description="Models after this one."),
@@ -127,6 +133,7 @@ def _generating(path: str, name: str, summary: str, family: Family, schema: str)
 
 def _resumable(path: str, name: str, family: Family, schema: str) -> tuple[Operation, ...]:
     """Return what can be done with a reply by its id."""
+    numbered = (_STARTING_AFTER,) if name == "response" else ()
     return (
         Operation(
             method="GET",
@@ -135,7 +142,7 @@ def _resumable(path: str, name: str, family: Family, schema: str) -> tuple[Opera
             summary="Get a reply whole once it has ended, or its stream from any event on.",
             family=family,
             errors=_RESUMING,
-            parameters=(_REPLY_ID, _AFTER, _STREAM),
+            parameters=(_REPLY_ID, _AFTER, _STREAM, *numbered),
             reply=schema,
             streams=True,
         ),

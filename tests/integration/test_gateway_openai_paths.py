@@ -92,6 +92,28 @@ def test_responses_stream_and_come_whole() -> None:
     asyncio.run(scenario())
 
 
+def test_the_sdk_resumes_a_response_by_the_number_of_an_event() -> None:
+    """`starting_after` leaves out what the client has, at every event; a bad one is refused."""
+
+    async def scenario() -> None:
+        async with serve(say(TEXT)) as served, sdk_of(served) as sdk:
+            events = [
+                e async for e in await sdk.responses.create(model=MODEL, input="hi", stream=True)
+            ]
+            first = events[0]
+            assert first.type == "response.created"
+            for number in range(len(events)):
+                rest = await sdk.responses.retrieve(
+                    first.response.id, stream=True, starting_after=number
+                )
+                assert [event async for event in rest] == events[number + 1 :]
+            with pytest.raises(openai.BadRequestError) as refused:
+                await sdk.responses.retrieve(first.response.id, stream=True, starting_after=-1)
+            assert refused.value.param == "starting_after"
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("path", OTHERS)
 def test_a_stream_is_resumed_by_id_and_by_key(path: str) -> None:
     """From every event, at another gateway, the rest is what the first client got."""
