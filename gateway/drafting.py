@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from schemas import limits
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.ids import Locator, RequestId
-from schemas.requests import Identity, Placement, ReplyHeader, RequestAccepted, Sampling
+from schemas.requests import (
+    Dialect,
+    Identity,
+    Placement,
+    ReplyHeader,
+    RequestAccepted,
+    Sampling,
+)
 
 __all__ = [
     "PLAIN",
@@ -19,6 +26,7 @@ __all__ = [
     "ServedModel",
     "Ticket",
     "draft",
+    "prompt_member",
     "prompt_too_long",
     "token_budget",
 ]
@@ -118,23 +126,35 @@ def token_budget(
     """
     left = context_tokens - prompt_tokens
     if left < 1:
-        raise prompt_too_long(str(prompt_tokens), context_tokens)
+        raise prompt_too_long(canonical, str(prompt_tokens), context_tokens)
     wished = canonical.max_tokens
     kept = _tokens_kept(canonical)
     if wished is None:
         return min(left, kept), False
     if min(wished, left) > kept and kept < limits.REPLY_TOKENS_MAX:
+        responses = canonical.dialect is Dialect.RESPONSES
         raise InvalidRequest(
-            "max_tokens", f"at most {kept} with this many choices and log probabilities"
+            "max_output_tokens" if responses else "max_tokens",
+            f"at most {kept} with this many choices and log probabilities",
         )
     return min(wished, left, kept), wished > left
 
 
-def prompt_too_long(shown_tokens: str, context_tokens: int) -> InvalidRequest:
+def prompt_member(canonical: CanonicalRequest) -> str:
+    """Return the name of the member that the client's prompt was made of."""
+    if canonical.prompt is not None:
+        return "prompt"
+    return "input" if canonical.dialect is Dialect.RESPONSES else "messages"
+
+
+def prompt_too_long(
+    canonical: CanonicalRequest, shown_tokens: str, context_tokens: int
+) -> InvalidRequest:
     """Return the error of a prompt that leaves no room for a reply."""
     # One token of the window is kept for the reply: a prompt that fills it has none to answer.
     text = f"prompt is too long: {shown_tokens} tokens > {context_tokens - 1} maximum"
-    return InvalidRequest("messages", text, message=text, code="context_length_exceeded")
+    member = prompt_member(canonical)
+    return InvalidRequest(member, text, message=text, code="context_length_exceeded")
 
 
 def _tokens_kept(canonical: CanonicalRequest) -> int:

@@ -7,7 +7,7 @@ Called by the handlers that generate or count.
 import asyncio
 from collections.abc import Callable
 
-from gateway.drafting import prompt_too_long
+from gateway.drafting import prompt_member, prompt_too_long
 from gateway.errors import Overloaded
 from infra.prompt_text import Prompt, UnrenderablePrompt
 from infra.tokenizer import Tokenizer
@@ -71,9 +71,9 @@ class Prompts:
     def _encode(self, tokenizer: Tokenizer, canonical: CanonicalRequest) -> list[int]:
         given = canonical.prompt
         if isinstance(given, tuple):
-            return self._checked(given, tokenizer.vocabulary_size)
+            return self._checked(canonical, given, tokenizer.vocabulary_size)
         if given is not None:
-            return self._tokenized(tokenizer, tokenizer.raw(given), "prompt")
+            return self._tokenized(canonical, tokenizer, tokenizer.raw(given))
         offered = () if canonical.tool_choice.mode == "none" else canonical.tools
         thinking = canonical.thinking
         try:
@@ -83,22 +83,26 @@ class Prompts:
                 enable_thinking=None if thinking is None else thinking.enabled,
             )
         except UnrenderablePrompt as error:
-            raise InvalidRequest("messages", str(error)) from error
-        return self._tokenized(tokenizer, prompt, "messages")
+            raise InvalidRequest(prompt_member(canonical), str(error)) from error
+        return self._tokenized(canonical, tokenizer, prompt)
 
-    def _tokenized(self, tokenizer: Tokenizer, prompt: Prompt, path: str) -> list[int]:
+    def _tokenized(
+        self, canonical: CanonicalRequest, tokenizer: Tokenizer, prompt: Prompt
+    ) -> list[int]:
         # Only a proof above the window refuses unread: nothing that fits is ever turned away.
         least_tokens = tokenizer.tokens_at_least(prompt)
         if least_tokens >= self._context_tokens:
-            raise prompt_too_long(f"at least {least_tokens}", self._context_tokens)
+            raise prompt_too_long(canonical, f"at least {least_tokens}", self._context_tokens)
         tokens = tokenizer.encode(prompt)
         if not tokens:
-            raise InvalidRequest(path, "must hold at least one token")
+            raise InvalidRequest(prompt_member(canonical), "must hold at least one token")
         return tokens
 
-    def _checked(self, token_ids: tuple[int, ...], vocabulary_size: int) -> list[int]:
+    def _checked(
+        self, canonical: CanonicalRequest, token_ids: tuple[int, ...], vocabulary_size: int
+    ) -> list[int]:
         if len(token_ids) >= self._context_tokens:
-            raise prompt_too_long(str(len(token_ids)), self._context_tokens)
+            raise prompt_too_long(canonical, str(len(token_ids)), self._context_tokens)
         if max(token_ids) >= vocabulary_size:
             raise InvalidRequest("prompt", f"token ids must be below {vocabulary_size}")
         return list(token_ids)

@@ -7,7 +7,7 @@ from infra.reply_forms import AUTO, form_of
 from schemas import limits
 from schemas.dialects.canonical import InvalidRequest, Thinking
 from schemas.ids import Locator, RequestId
-from schemas.requests import LogitBias, RequestAccepted
+from schemas.requests import Dialect, LogitBias, RequestAccepted
 from tests.gateway_platform import IDENTITY, canonical
 
 MODEL = ServedModel(alias="m", model_version="m-1", pool="test", context_tokens=64)
@@ -56,6 +56,29 @@ def test_the_end_of_a_reply_fits_the_log() -> None:
         token_budget(canonical(kept + 1, choices=16, logprobs=20), 10, limits.PROMPT_TOKENS_MAX)
     assert caught.value.path == "max_tokens"
     assert token_budget(canonical(kept, choices=16, logprobs=20), 10, 200_000) == (kept, False)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "prompt", "limit"),
+    [
+        (Dialect.ANTHROPIC, "messages", "max_tokens"),
+        (Dialect.OPENAI, "messages", "max_tokens"),
+        (Dialect.COMPLETIONS, "prompt", "max_tokens"),
+        (Dialect.RESPONSES, "input", "max_output_tokens"),
+    ],
+)
+def test_what_does_not_fit_is_named_as_its_dialect_names_it(
+    dialect: Dialect, prompt: str, limit: str
+) -> None:
+    """A prompt too long and too many tokens wished are told by the member the client sent."""
+    raw = "hi" if dialect is Dialect.COMPLETIONS else None
+    with pytest.raises(InvalidRequest, match="prompt is too long") as caught:
+        token_budget(canonical(1, dialect=dialect, prompt=raw), 64, 64)
+    assert caught.value.path == prompt
+    wide = canonical(limits.REPLY_TOKENS_MAX, dialect=dialect, choices=16, logprobs=20)
+    with pytest.raises(InvalidRequest, match="at most") as caught:
+        token_budget(wide, 10, limits.PROMPT_TOKENS_MAX)
+    assert caught.value.path == limit
 
 
 @pytest.mark.parametrize(
