@@ -43,7 +43,11 @@ def _column(name: str, type_: str, comment: str) -> Column:
 
 
 COLUMNS: tuple[Column, ...] = (
-    _column("request_id", "String", "Id of the request, as in the request-id header and the log"),
+    _column(
+        "request_id",
+        "String",
+        "UUID of the request, as in the log; the request-id header shows it as req_ and base62",
+    ),
     _column("org", "String", "Organisation that is billed"),
     _column("workspace", "String", "Workspace of the API key"),
     _column("key_id", "String", "API key that asked"),
