@@ -160,7 +160,8 @@ class LiveReply:
                 raise ReplyBroken(CloseReason.DEADLINE, "the log cannot be read") from error
             await self._mailbox.wait(limits.RETRY_PAUSE_MS / 1000)
             return []
-        if self._rereading.next_offset >= self._reader.next_offset:
+        # The tail may stand below what another reader has read already: it will not tell of that.
+        if self._rereading.next_offset >= max(self._reader.next_offset, self._followed.told_from):
             self._mailbox.join(self._rereading.next_offset)
             rereading, self._rereading = self._rereading, None
             await self._rereadings.close(rereading)

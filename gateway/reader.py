@@ -80,6 +80,14 @@ class Followed:
         self.mailboxes.append(mailbox)
         return mailbox
 
+    @property
+    def told_from(self) -> int:
+        """Where the tail's mail begins at the earliest: what lies below came by another reader.
+
+        After the end that one read, none comes at all, wherever the tail stands.
+        """
+        return self.complete_to if self.end_offset is None else self.end_offset + 1
+
     def unsubscribe(self, mailbox: Mailbox) -> None:
         """Take a consumer away; repeated calls have no effect."""
         mailbox.close()
