@@ -12,6 +12,7 @@ REQUESTS = 1_000 if SOAK else 200
 CONCURRENT = 32
 ORGS = ("acme", "globex")
 EVENTS = "millstream.usage_events"
+NO_MERGE = ("max_bytes_to_merge_at_min_space_in_pool", "max_bytes_to_merge_at_max_space_in_pool")
 
 
 def test_200_mixed_requests_are_metered_to_the_token(platform: Platform) -> None:
@@ -101,10 +102,11 @@ def test_audit_names_what_was_changed_by_hand(platform: Platform) -> None:
         platform.check_audit()
 
         # Merges in the background collapse a copy too, sooner or later: it counts unmerged only.
-        client.command(f"SYSTEM STOP MERGES {EVENTS}")
+        no_merge = ", ".join(f"{setting} = 1" for setting in NO_MERGE)
+        client.command(f"ALTER TABLE {EVENTS} MODIFY SETTING {no_merge}")
         client.command(f"INSERT INTO {EVENTS} SELECT * FROM {EVENTS} WHERE {where} LIMIT 1")
         assert platform.check_audit()["collapsed"] >= 1
-        client.command(f"SYSTEM START MERGES {EVENTS}")
+        client.command(f"ALTER TABLE {EVENTS} RESET SETTING {', '.join(NO_MERGE)}")
         client.command(f"OPTIMIZE TABLE {EVENTS} FINAL")
         assert platform.check_audit()["collapsed"] == 0
     shown = platform.command("audit", "--request", load.finished[0].request_id)
