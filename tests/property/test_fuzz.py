@@ -1,4 +1,4 @@
-"""Every fuzz target runs for a while without a crash, two at a time, from its stored corpus."""
+"""Every fuzz target runs for a while without a crash, three at a time, from its stored corpus."""
 
 import os
 import re
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 SOAK = os.environ.get("MILLSTREAM_SOAK") == "1"
 SECONDS = 600 if SOAK else 60
-AT_ONCE = 2
+AT_ONCE = 3
 CORPUS_BYTES_MAX = 64 * 1_024
 RUNS_MIN = 1_000
 
