@@ -143,7 +143,6 @@ class ToolCalls:
         taken = text[: scanner.push(text)]
         rest = text[len(taken) :]
         self._raw.append(taken)
-        is_data = False
         if self._head is not None:
             self._head += taken
             head = _HEAD.match(self._head)
@@ -152,19 +151,18 @@ class ToolCalls:
                 self._scanner = JsonScanner()
                 self._step = self._arguments
                 return self._head[head.end() :] + rest
-            if self._form.bare:
-                is_data = _is_data(self._head[:_HEAD_CHARS_MAX])
+            end = _data_from(self._head[:_HEAD_CHARS_MAX]) if self._form.bare else None
+            if end is not None:
+                return self._no_call(self._head[:end], self._head[end:] + rest, parts)
             if len(self._head) > _HEAD_CHARS_MAX:
                 self._head = None
-        if scanner.done and not is_data:
+        if scanner.done:
             calls = read_calls("".join(self._raw[1:]), bare=self._form.bare)
             if calls:
                 self._show_whole(calls, parts)
                 return self._look_behind(rest)
-        if scanner.done or scanner.broken or is_data:
-            parts.append(Text("".join(self._raw)))
-            self._trims = False
-            return self._answer(rest)
+        if scanner.done or scanner.broken:
+            return self._no_call("".join(self._raw), rest, parts)
         return ""
 
     def _arguments(self, text: str, parts: list[Part]) -> str:
@@ -200,9 +198,7 @@ class ToolCalls:
         taken = text[: self._scanner.push(text)]
         self._raw.append(taken)
         if self._scanner.broken:
-            parts.append(Text("," + "".join(self._raw)))
-            self._trims = False
-            return self._answer(text[len(taken) :])
+            return self._no_call("," + "".join(self._raw), text[len(taken) :], parts)
         return self._look_behind(text[len(taken) :]) if self._scanner.done else ""
 
     # --- behind a call
@@ -225,6 +221,12 @@ class ToolCalls:
         self._step = step
         return rest
 
+    def _no_call(self, shown: str, rest: str, parts: list[Part]) -> str:
+        """Show what was taken for a call, up to where that was decided; the rest is new text."""
+        parts.append(Text(shown))
+        self._trims = False
+        return self._answer(rest)
+
     def _answer(self, rest: str) -> str:
         """Go on with text up to the next tag."""
         self._until = UntilTag(self._form.opening, trims=self._trims)
@@ -243,7 +245,10 @@ class ToolCalls:
             parts.extend((ToolArguments(index, call.arguments), ToolCallEnd(index, True)))
 
 
-def _is_data(head: str) -> bool:
-    """Tell by its first key that a bare object is no call."""
+def _data_from(head: str) -> int | None:
+    """Return where a bare object's first key, just ended, tells that it is no call; else None.
+
+    Nothing behind that place has been looked at yet, however much of it came in the same piece.
+    """
     key = _FIRST_KEY.match(head)
-    return key is not None and key[1] not in _BARE_KEYS
+    return None if key is None or key[1] in _BARE_KEYS else key.end()

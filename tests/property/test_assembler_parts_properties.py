@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.cursor import Cursor, rest_of
 from schemas.assembler import SseEvent
-from schemas.assembler.parts import Text, Thinking, ToolArguments, ToolCallBegin
+from schemas.assembler.parts import Part, Text, Thinking, ToolArguments, ToolCallBegin
 from schemas.assembler.splitter import Splitter
 from schemas.assembler.tag_text import BLANKS
 from schemas.replies import Stop, StopReason, TokenLogprob, TopLogprob
@@ -40,7 +40,27 @@ PIECES = st.sampled_from(
         '{"name": "f", "parameters": {"a": "x"}}',
     ]
 )
-WRITTEN = st.lists(PIECES, max_size=12).map("".join)
+TRIGGERS = st.sampled_from(["<tool_call>", "</tool_call>", "<|python_tag|>", "</think>", "; {"])
+CALLS = st.builds(
+    '{}{{"{}": "f", "{}": {{"a": "b"}}, "id": 1}}{}'.format,
+    st.sampled_from(["", "<tool_call>\n", "<|python_tag|>"]),
+    st.sampled_from(["name", "title", "type"]),
+    st.sampled_from(["arguments", "parameters", "name"]),
+    st.sampled_from(["", "\n</tool_call>", "; "]),
+)
+
+
+@st.composite
+def spoiled_calls(draw: st.DrawFn) -> str:
+    """Return a call with triggers, other calls and pieces in it, in the place of what was there."""
+    text = draw(CALLS)
+    for piece in draw(st.lists(TRIGGERS | CALLS | PIECES, min_size=1, max_size=4)):
+        place = draw(st.integers(0, len(text)))
+        text = text[:place] + piece + text[place + draw(st.integers(0, 3)) :]
+    return text
+
+
+WRITTEN = st.lists(PIECES, max_size=12).map("".join) | spoiled_calls()
 TOOLS = st.sampled_from([None, "hermes", "llama3_json"])
 THINKING = st.sampled_from([None, "think", "think_open"])
 HEADERS = st.builds(
@@ -77,6 +97,23 @@ def test_events_do_not_depend_on_how_records_were_cut(
     assert run_whole(header, cut(ids, seams), stop) == whole
     places = [tuple(map(int, event.cursor.split("-"))) for event in whole[0]]
     assert places == sorted(set(places))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    spoiled_calls(),
+    st.integers(1, 40),
+    st.sampled_from(["hermes", "llama3_json"]),
+    st.sampled_from([None, "think"]),
+)
+def test_parts_do_not_depend_on_how_the_text_was_cut(
+    text: str, piece_chars: int, tools: str, thinking: str | None
+) -> None:
+    """Letter by letter, in pieces or at once: the same parts, also of a spoiled call."""
+    whole = _parts([text], tools, thinking)
+    assert _parts(list(text), tools, thinking) == whole
+    starts = range(0, len(text), piece_chars)
+    assert _parts([text[at : at + piece_chars] for at in starts], tools, thinking) == whole
 
 
 @settings(max_examples=40, deadline=None)
@@ -177,6 +214,20 @@ def test_texts_of_log_probabilities_add_up_to_the_text(
     elif text:
         part = body["output"][0]["content"][0]  # type: ignore[index]
         assert bytes(byte for each in part["logprobs"] for byte in each["bytes"]).decode() == text
+
+
+def _parts(pieces: list[str], tools: str | None, thinking: str | None) -> list[Part]:
+    """Return the parts of a text that comes in pieces, neighbours of one kind joined."""
+    splitter = Splitter(tool_parser=tools, reasoning_parser=thinking)
+    joined: list[Part] = []
+    for part in [each for piece in pieces for each in splitter.push(piece)] + splitter.end():
+        if isinstance(part, Text | Thinking | ToolArguments) and joined:
+            last = joined[-1]
+            if isinstance(last, Text | Thinking | ToolArguments) and type(last) is type(part):
+                part = replace(part, text=last.text + part.text)
+                joined.pop()
+        joined.append(part)
+    return joined
 
 
 def _solid(text: str) -> str:

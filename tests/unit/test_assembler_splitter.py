@@ -190,6 +190,21 @@ LLAMA: list[tuple[str, str, list[Said]]] = [
     ("cut before", '{"name": "f"', [("text", '{"name": "f"')]),
     ("blanks alone", " \n", [("text", " \n")]),
     ("the tag and code", "<|python_tag|>f(1)", [("text", "f(1)")]),
+    (
+        "a call inside data",
+        '{"title": "<|python_tag|>' + BARE,
+        [("text", '{"title": "'), *ONE],
+    ),
+    (
+        "a tag inside data",
+        '<|python_tag|>{"n": {"a": <|python_tag|>"b"}}; {"c": 1}',
+        [("text", '{"n": {"a":"b"}}; {"c": 1}')],
+    ),
+    (
+        "data inside data",
+        '<|python_tag|>{"n": "f", "a": "<|python_tag|>{"n": "f',
+        [("text", '{"n": "f", "a": "{"n": "f')],
+    ),
 ]
 
 
@@ -281,6 +296,22 @@ def test_long_pieces_are_read_as_short_ones(text: str, tools: str) -> None:
     whole = said(parts_of(text, tools, piece_chars=10_000))
     for piece_chars in (1, 2, 100):
         assert said(parts_of(text, tools, piece_chars=piece_chars)) == whole
+
+
+@pytest.mark.parametrize("before", ["", "<tool_call>", "<|python_tag|>"])
+@pytest.mark.parametrize("inside", ["<tool_call>", "<|python_tag|>", "</tool_call>", ";", "<"])
+@pytest.mark.parametrize("key", ["name", "title"])
+@pytest.mark.parametrize("tools", ["hermes", "llama3_json"])
+def test_tags_inside_what_fails_to_be_a_call(
+    before: str, inside: str, key: str, tools: str
+) -> None:
+    """A tag anywhere in a call, which may spoil it, means the same wherever the text is cut."""
+    call = f'{before}{{"{key}": "f", "parameters": {{"a": "x"}}}}'
+    for place in range(len(before), len(call) + 1):
+        text = f"{call[:place]}{inside}{call[place:]}{inside}{call}"
+        whole = said(parts_of(text, tools, piece_chars=len(text)))
+        for piece_chars in (1, 7):
+            assert said(parts_of(text, tools, piece_chars=piece_chars)) == whole
 
 
 def test_arguments_come_as_they_are_written() -> None:
