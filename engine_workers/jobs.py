@@ -24,7 +24,7 @@ from engine_workers.job import (
 from engine_workers.outbox import Fact, Outbox
 from engine_workers.pump import Abort, Command, Rejection
 from engine_workers.pump import Start as StartRun
-from engine_workers.quarantine import Quarantine, Verdict, poison_message
+from engine_workers.quarantine import Quarantine, Verdict
 from engine_workers.tail import ReplyTail, TailedReply
 from engine_workers.usage_sender import UsageSender
 from infra.errors import LogError
@@ -67,7 +67,7 @@ class Jobs:
         self._fleet = fleet
         self._submit = submit
         self._bury = bury
-        self._quarantine = Quarantine(incarnation)
+        self._quarantine = Quarantine(incarnation, fleet.was_told_to_stop)
         self._jobs: dict[str, Job] = {}
         self._by_run: dict[str, Job] = {}
         self._log = structlog.get_logger("worker")
@@ -253,7 +253,7 @@ class Jobs:
             return
         if verdict is Verdict.NEVER:
             job.phase, job.close_reason = Phase.CLOSING, CloseReason.FAILED
-            job.close_message = poison_message(reply.fold)
+            job.close_message = self._quarantine.message(reply.fold)
             self._metrics.count("requests_given_up")
             self._bury(job, job.close_message, self._close_buried)
             return

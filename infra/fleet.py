@@ -56,17 +56,23 @@ class FleetView:
     """Append time of the newest report of anyone: the only clock that this view knows."""
     silence: Silence = _NO_SILENCE
     """The newest one."""
+    _told_to_stop: dict[str, int] = field(default_factory=dict)
+    """Append time of the newest report of each incarnation that drains or has left."""
 
     def apply(self, report: ProcessReported, append_time_ms: int) -> None:
         """Take one report in log order; forget those silent for the topic's retention."""
         if self.newest_ms and append_time_ms - self.newest_ms > limits.STATUS_SILENCE_MS:
             self.silence = Silence(began_ms=self.newest_ms, ended_ms=append_time_ms)
         self.newest_ms = max(self.newest_ms, append_time_ms)
+        horizon_ms = self.newest_ms - limits.FLEET_STATUS_RETENTION_MS
+        if report.left or report.state is ProcessState.DRAINING:
+            self._told_to_stop[report.incarnation] = append_time_ms
+            for name in [name for name, at_ms in self._told_to_stop.items() if at_ms < horizon_ms]:
+                del self._told_to_stop[name]
         if report.left:
             self.sightings.pop(report.incarnation, None)
             return
         self.sightings[report.incarnation] = Sighting(report=report, append_time_ms=append_time_ms)
-        horizon_ms = self.newest_ms - limits.FLEET_STATUS_RETENTION_MS
         for incarnation in [
             name for name, seen in self.sightings.items() if seen.append_time_ms < horizon_ms
         ]:
@@ -88,6 +94,10 @@ class FleetView:
         return tuple(
             report for report in self.live("worker", pool) if report.state is ProcessState.SERVING
         )
+
+    def was_told_to_stop(self, incarnation: str) -> bool:
+        """Tell whether a process was heard to drain or leave: no work of its own ended it."""
+        return incarnation in self._told_to_stop
 
     def is_lost(self, incarnation: str, since_ms: int) -> bool:
         """Tell whether a process is gone (design rule 6.6).

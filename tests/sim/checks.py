@@ -141,14 +141,13 @@ class Checks:
                 self.judge.starts[fact.attempt] = whose
 
     def _check_end(self, reply: Judged) -> None:
-        """Whatever struck, a reply is continued, unless it may be poison (I12)."""
+        """Whatever struck, a reply is continued: no worker gives it up (I12)."""
         close = reply.close
         if close is None:
             return
         if close.reason is CloseReason.CANCELLED:
             self._check_cancel(reply)
-        given_up = close.reason is CloseReason.FAILED and close.by.startswith("worker")
-        if given_up and not self._may_be_poison(reply, close.by):
+        if close.reason is CloseReason.FAILED and close.by.startswith("worker"):
             self.fail("I12", reply.request_id, f"was given up by {close.by}: {close.message}")
         if close.reason is not CloseReason.DEADLINE:
             return
@@ -158,18 +157,6 @@ class Checks:
             self.fail("I12", reply.request_id, "was closed before its deadline")
         if reply.ended_s - self.faulty_until_s > HEALED_S:
             self.fail("I12", reply.request_id, f"ran into its deadline {HEALED_S} s after healing")
-
-    def _may_be_poison(self, reply: Judged, judged_by: str) -> bool:
-        """Tell whether so many workers began the reply and lost it that rule 6.11 gives it up.
-
-        Three beside others and one alone; a drain or a lost lane costs a start as a death does.
-        """
-        begun_by = {
-            worker
-            for worker, request_id in self.judge.starts.values()
-            if request_id == reply.request_id and worker != judged_by
-        }
-        return len(begun_by) > limits.BARREN_STARTS_MAX
 
     def _check_cancel(self, reply: Judged) -> None:
         """A reply under a key ends by its client's word alone, never by a lost connection (I12)."""

@@ -1,6 +1,9 @@
 """Who lives and who is lost, by append times alone, also after a time without any."""
 
+from dataclasses import replace
+
 from infra.fleet import FleetView
+from schemas import limits
 from schemas.operations import ProcessReported, ProcessState
 
 
@@ -47,3 +50,25 @@ def test_an_outage_revives_nobody() -> None:
     assert view(*lost).is_lost("g", 0)
     assert view(*lost, ("w", 60)).is_lost("g", 0)
     assert view(("w", 1), *(("g", at_s) for at_s in range(1, 9)), ("g", 60)).live("worker") == ()
+
+
+def test_who_drains_or_leaves_was_told_to_stop() -> None:
+    """One report of it is enough and outlives the farewell; who fell silent was told nothing."""
+    folded = view(("w", 1), ("silent", 1))
+    assert not folded.was_told_to_stop("w")
+    folded.apply(replace(report("w", "worker"), state=ProcessState.DRAINING), 2_000)
+    folded.apply(replace(report("gone", "worker"), left=True), 2_000)
+    folded.apply(report("other"), 60_000)
+    assert [name for name in ("w", "gone", "silent") if folded.was_told_to_stop(name)] == [
+        "w",
+        "gone",
+    ]
+
+
+def test_who_was_told_to_stop_is_forgotten_with_the_topic() -> None:
+    """What is remembered is bounded by what the topic keeps."""
+    folded = FleetView()
+    folded.apply(replace(report("w", "worker"), left=True), 1_000)
+    later_ms = 2_000 + limits.FLEET_STATUS_RETENTION_MS
+    folded.apply(replace(report("x", "worker"), left=True), later_ms)
+    assert not folded.was_told_to_stop("w") and folded.was_told_to_stop("x")

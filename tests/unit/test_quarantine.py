@@ -34,16 +34,21 @@ def starts(*workers: str) -> list[Start]:
     return [start(f"attempt-{worker}", worker=worker) for worker in workers]
 
 
+def judging(incarnation: str, *told_to_stop: str) -> Quarantine:
+    """Return the quarantine of a worker that knows who was told to stop."""
+    return Quarantine(incarnation, told_to_stop.__contains__)
+
+
 def test_two_workers_that_ended_prove_nothing() -> None:
     """A request whose starts were in vain twice runs beside others, as does a fresh one."""
-    quarantine = Quarantine("w/9")
+    quarantine = judging("w/9")
     assert quarantine.judge(job(), folded()) is Verdict.BESIDE_OTHERS
     assert quarantine.judge(job(), folded(*starts("w/1", "w/2"))) is Verdict.BESIDE_OTHERS
 
 
 def test_three_workers_that_ended_make_a_suspect() -> None:
     """It runs alone; whoever comes meanwhile waits, another suspect too."""
-    quarantine = Quarantine("w/9")
+    quarantine = judging("w/9")
     suspect, other, second = job(), job(OTHER_ID), job("00000000-0000-4000-8000-000000000003")
     ended = folded(*starts("w/1", "w/2", "w/3"))
     assert quarantine.judge(suspect, ended) is Verdict.ALONE
@@ -60,27 +65,36 @@ def test_three_workers_that_ended_make_a_suspect() -> None:
 def test_own_starts_and_a_workers_repeats_do_not_count() -> None:
     """A worker that starts again lives, so its start ended nobody: doubts make no suspects."""
     fold = folded(*starts("w/1", "w/2", "w/9", "w/2", "w/9"))
-    assert Quarantine("w/9").judge(job(), fold) is Verdict.BESIDE_OTHERS
+    assert judging("w/9").judge(job(), fold) is Verdict.BESIDE_OTHERS
+
+
+def test_workers_that_were_told_to_stop_do_not_count() -> None:
+    """A drained worker ended by a command: its start makes no suspect and gives nothing up."""
+    beside = folded(*starts("w/1", "w/2", "w/3"))
+    assert judging("w/9", "w/2").judge(job(), beside) is Verdict.BESIDE_OTHERS
+    alone = folded(*starts("w/1", "w/2", "w/3"), start("d", worker="w/4", alone=True))
+    assert judging("w/9", "w/4").judge(job(), alone) is Verdict.ALONE
+    assert judging("w/9", "w/2").judge(job(), alone) is Verdict.NEVER
 
 
 def test_an_accepted_token_clears_everything() -> None:
     """What made progress is no poison, however many workers have died over it."""
     fold = folded(*starts("w/1", "w/2", "w/3", "w/4"), delta(0, 5, attempt="attempt-w/4"))
-    assert Quarantine("w/9").judge(job(), fold) is Verdict.BESIDE_OTHERS
+    assert judging("w/9").judge(job(), fold) is Verdict.BESIDE_OTHERS
 
 
 def test_a_worker_that_ended_over_it_alone_is_the_last() -> None:
     """Only starts while alone give a request up, and only those of others."""
     fold = folded(*starts("w/1", "w/2", "w/3"), start("d", worker="w/4", alone=True))
-    assert Quarantine("w/9").judge(job(), fold) is Verdict.NEVER
-    assert Quarantine("w/4").judge(job(), fold) is Verdict.ALONE
+    assert judging("w/9").judge(job(), fold) is Verdict.NEVER
+    assert judging("w/4").judge(job(), fold) is Verdict.ALONE
     many = folded(*starts("w/1", "w/2", "w/3", "w/5", "w/6", "w/7"))
-    assert Quarantine("w/9").judge(job(), many) is Verdict.ALONE
+    assert judging("w/9").judge(job(), many) is Verdict.ALONE
 
 
 def test_a_suspect_that_no_longer_runs_releases_the_others() -> None:
     """Its end, its doubt or the loss of its lane let the held ones go on."""
-    quarantine = Quarantine("w/9")
+    quarantine = judging("w/9")
     suspect, other = job(), job(OTHER_ID)
     assert quarantine.judge(suspect, folded(*starts("w/1", "w/2", "w/3"))) is Verdict.ALONE
     quarantine.judge(other, folded())
