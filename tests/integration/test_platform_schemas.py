@@ -95,15 +95,15 @@ def check_call(name: str, arguments: object) -> None:
     jsonschema.validate(arguments, SCHEMAS[name])
 
 
+def test_the_script_follows_every_schema_that_can_be_enforced(platform: Platform) -> None:
+    """Answers of the scripted engine follow their schemas too."""
+    check_all(platform)
+
+
 @pytest.mark.vllm
 def test_the_model_follows_every_schema_that_can_be_enforced(vllm_platform: Platform) -> None:
     """Answers of the real engine follow their schemas; what cannot be enforced is named."""
     check_all(vllm_platform)
-
-
-def test_the_script_follows_every_schema_that_can_be_enforced(platform: Platform) -> None:
-    """Answers of the scripted engine follow their schemas too."""
-    check_all(platform)
 
 
 @pytest.mark.vllm
