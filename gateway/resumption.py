@@ -20,6 +20,7 @@ from gateway.errors import Overloaded, ReplyUnknown
 from gateway.generation import admit
 from gateway.reader import Followed
 from schemas import limits
+from schemas.dialects.canonical import InvalidRequest
 from schemas.fold import Origin
 from schemas.ids import InvalidId, Locator, RequestId, read_reply_id
 from schemas.operations import KeyCreated
@@ -68,9 +69,14 @@ async def retrieve(request: Request, deps: Deps) -> ASGIApp:
 
 
 def _wants_stream(request: Request) -> bool:
-    """Tell how a reply is to be sent: by `accept`, or by `stream=true` as OpenAI's SDK asks."""
-    accepted = request.headers.get("accept", "")
-    return "text/event-stream" in accepted or request.query_params.get("stream") == "true"
+    """Tell how a reply is to be sent: by `accept`, or by `stream=true` as OpenAI's SDK asks.
+
+    Raises: InvalidRequest where `stream` is neither true nor false.
+    """
+    stream = request.query_params.get("stream", "false")
+    if stream not in ("true", "false"):
+        raise InvalidRequest("stream", "Input should be 'true' or 'false'")
+    return stream == "true" or "text/event-stream" in request.headers.get("accept", "")
 
 
 async def cancel(request: Request, deps: Deps) -> Response:

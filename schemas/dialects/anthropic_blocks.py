@@ -76,7 +76,7 @@ class BlockReader:
             self._breakpoints.block(None, path)
             return [fields.as_text(content, path)] if content else []
         parts = []
-        for index, entry in enumerate(fields.as_list(content, path)):
+        for index, entry in enumerate(fields.as_blocks(content, path)):
             block_path = f"{path}.{index}"
             block = fields.as_object(entry, block_path)
             kind = _kind(block, block_path, _KINDS[role])
@@ -128,7 +128,7 @@ class BlockReader:
         )
 
     def _result_texts(self, content: object, path: str) -> Iterator[str]:
-        for index, entry in enumerate(fields.as_list(content, path)):
+        for index, entry in enumerate(fields.as_blocks(content, path)):
             block_path = f"{path}.{index}"
             block = fields.as_object(entry, block_path)
             kind = _kind(block, block_path, _IN_RESULT)
@@ -214,7 +214,7 @@ def _texts(content: object, path: str) -> list[str]:
     if isinstance(content, str):
         return [fields.as_text(content, path)]
     texts = []
-    for index, entry in enumerate(fields.as_list(content, path)):
+    for index, entry in enumerate(fields.as_blocks(content, path)):
         block_path = f"{path}.{index}"
         block = fields.as_object(entry, block_path)
         texts.append(_shown(block, block_path, _kind(block, block_path, ("text",))))

@@ -43,6 +43,13 @@ def as_list(value: object, path: str, items_max: int = HTTP_MESSAGES_MAX) -> lis
     return value
 
 
+def as_blocks(value: object, path: str) -> list[object]:
+    """Return the content blocks of a member that could be a string too, and was none."""
+    if not isinstance(value, list):
+        raise InvalidRequest(path, "Input should be a string or a list of content blocks")
+    return as_list(value, path)
+
+
 def as_text(value: object, path: str, chars_max: int | None = None) -> str:
     """Return a string that can be written as UTF-8, of at most `chars_max` characters."""
     if not isinstance(value, str):

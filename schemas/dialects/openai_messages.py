@@ -151,12 +151,13 @@ def _label(members: Mapping[str, object], key: str, path: str) -> str:
 
 
 def _text(content: object, path: str, kinds: tuple[str, ...]) -> str:
-    if not isinstance(content, list):
+    if isinstance(content, str):
         return fields.as_text(content, path)
-    if not content:
+    parts = fields.as_blocks(content, path)
+    if not parts:
         raise InvalidRequest(path, "List should have at least 1 item")
     return _PART_SEPARATOR.join(
-        _part_text(part, f"{path}.{index}", kinds) for index, part in enumerate(content)
+        _part_text(part, f"{path}.{index}", kinds) for index, part in enumerate(parts)
     )
 
 

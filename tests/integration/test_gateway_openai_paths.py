@@ -93,7 +93,7 @@ def test_responses_stream_and_come_whole() -> None:
 
 
 def test_the_sdk_resumes_a_response_by_the_number_of_an_event() -> None:
-    """`starting_after` leaves out what the client has, at every event; a bad one is refused."""
+    """`starting_after` leaves out what the client has, at every event; a bad query is refused."""
 
     async def scenario() -> None:
         async with serve(say(TEXT)) as served, sdk_of(served) as sdk:
@@ -110,6 +110,9 @@ def test_the_sdk_resumes_a_response_by_the_number_of_an_event() -> None:
             with pytest.raises(openai.BadRequestError) as refused:
                 await sdk.responses.retrieve(first.response.id, stream=True, starting_after=-1)
             assert refused.value.param == "starting_after"
+            with pytest.raises(openai.BadRequestError) as refused:
+                await sdk.responses.retrieve(first.response.id, extra_query={"stream": "maybe"})
+            assert refused.value.param == "stream"
 
     asyncio.run(scenario())
 

@@ -119,6 +119,11 @@ def test_last_assistant_turn_is_continued() -> None:
         ),
         (request(messages="hi"), "messages: Input should be a valid list"),
         (request(messages=["hi"]), "messages.0: Input should be an object"),
+        (
+            request(messages=[{"role": "user", "content": 5}]),
+            "messages.0.content: Input should be a string or a list of content blocks",
+        ),
+        (request(system=5), "system: Input should be a string or a list of content blocks"),
         (request(messages=[{"role": "user"}]), "messages.0.content: Field required"),
         (request(messages=[{"content": "a"}]), "messages.0.role: Field required"),
         (
