@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from unittest import mock
 
 import pytest
 
@@ -10,5 +9,7 @@ import pytest
 @pytest.fixture(scope="module", autouse=True)
 def own_environment() -> Iterator[None]:
     """Take back what a module sets: an engine's variables would reach later modules' processes."""
-    with mock.patch.dict(os.environ):
-        yield
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
