@@ -6,6 +6,7 @@ filled in by the handlers.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
@@ -13,10 +14,10 @@ from starlette.types import Scope
 from schemas.ids import RequestId
 from schemas.requests import Dialect, Identity
 
-__all__ = ["ABORT_EXTENSION", "Call", "call_of", "dialect_of"]
+__all__ = ["CONNECTION_EXTENSION", "Call", "Connection", "call_of", "dialect_of"]
 
-ABORT_EXTENSION = "millstream.abort"
-"""ASGI extension of `server.py`: drops the connection at once, unsent bytes included."""
+CONNECTION_EXTENSION = "millstream.connection"
+"""ASGI extension of `server.py`: the `Connection` that a call came by."""
 
 _STATE = "millstream.call"
 _DIALECTS = {
@@ -27,6 +28,23 @@ _DIALECTS = {
     "responses": Dialect.RESPONSES,
 }
 """By the first part of a path below `/v1`."""
+
+
+class Connection(Protocol):
+    """What ASGI does not offer of a client's connection."""
+
+    @property
+    def is_clogged(self) -> bool:
+        """True while its client reads more slowly than it is written to: a write would wait."""
+
+    def abort(self) -> None:
+        """Drop it at once, unsent bytes included."""
+
+    def when_left(self, call: Callable[[], None] | None) -> None:
+        """Call back as soon as its client has gone, if that was before now at once; None: never.
+
+        There is one such call at a time; it costs less than a task that waits for a message.
+        """
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +69,8 @@ class Call:
     prompt_tokens: int = 0
     output_tokens: int = 0
     first_token_s: float | None = None
-    abort: Callable[[], None] | None = None
+    connection: Connection | None = None
+    """None where the server has no such extension."""
 
     @classmethod
     def begin(cls, scope: Scope, request_id: RequestId, began_s: float) -> "Call":
@@ -64,7 +83,7 @@ class Call:
             path=path,
             began_s=began_s,
             accept_encoding=headers.get("accept-encoding", ""),
-            abort=scope.get("extensions", {}).get(ABORT_EXTENSION),
+            connection=scope.get("extensions", {}).get(CONNECTION_EXTENSION),
         )
         scope.setdefault("state", {})[_STATE] = call
         return call

@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 import msgspec
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.call import Call
 from gateway.compression import compressed
@@ -19,7 +19,6 @@ from gateway.deps import Deps
 from gateway.errors import ClientGone, broken_by, show
 from gateway.live_reply import LiveReply
 from gateway.mailbox import Chunk
-from schemas import limits
 from schemas.assembler import Assembler
 from schemas.fold import End
 from schemas.ids import RequestId, show_reply_id, show_request_id
@@ -68,6 +67,7 @@ def deliver(
         deps.prompts.decoder,
         sign=lambda thinking: sign_thinking(thinking, deps.locator_key),
         token_text=deps.prompts.token_text,
+        text_of=deps.prompts.text_of,
     )
     form = StreamedReply if stream else WholeReply
     made = form(call, deps, reply, assembler, after=after, events_had=events_had)
@@ -111,11 +111,18 @@ class _Delivery:
 
         Raises: ClientGone; ReplyBroken where the reply failed before the response had started.
         """
-        watch = asyncio.create_task(self._watch(receive))
+        connection, watch = self._call.connection, None
+        if connection is not None:
+            connection.when_left(self._reply.interrupt)
+        else:
+            watch = asyncio.create_task(self._watch(receive))
         try:
             await self._deliver(send)
         finally:
-            watch.cancel()
+            if connection is not None:
+                connection.when_left(None)
+            if watch is not None:
+                watch.cancel()
             if self._reply.overflows:
                 self._deps.metrics.count("mailbox_overflows", self._reply.overflows)
             self._call.output_tokens = self._reply.accepted_count
@@ -149,13 +156,18 @@ class _Delivery:
 
     async def _write(self, send: Send, body: bytes, more: bool) -> None:
         """Write, and cut a client that has read nothing for too long. Raises ClientGone."""
+        message: Message = {"type": "http.response.body", "body": body, "more_body": more}
+        connection = self._call.connection
+        if connection is not None and not connection.is_clogged:
+            await send(message)  # waits for nobody
+            return
         try:
             async with asyncio.timeout(self._deps.slow_client_ms / 1000):
-                await send({"type": "http.response.body", "body": body, "more_body": more})
+                await send(message)
         except TimeoutError as error:
             self._deps.metrics.count("clients_too_slow")
-            if self._call.abort is not None:
-                self._call.abort()
+            if connection is not None:
+                connection.abort()
             raise ClientGone("the client does not read") from error
 
 
@@ -164,6 +176,8 @@ class StreamedReply(_Delivery):
 
     _started = False
     _opened = False
+    _quiet_until_s = 0.0
+    """When a client that has got nothing since needs a sign of life."""
 
     async def _deliver(self, send: Send) -> None:
         try:
@@ -182,27 +196,38 @@ class StreamedReply(_Delivery):
             raise  # the edge leaves the body unfinished
 
     async def _stream(self, send: Send) -> None:
-        keepalive_s = self._deps.keepalive_ms / 1000
-        clock = self._deps.clock
-        quiet_until_s = clock.monotonic_s() + keepalive_s
+        self._quiet_until_s = self._deps.clock.monotonic_s() + self._deps.keepalive_ms / 1000
         while True:
-            wait_s = max(0.0, quiet_until_s - clock.monotonic_s())
-            # Rounded up: a wait of less than half a millisecond must not become a busy loop.
-            chunks = await self._take(math.ceil(wait_s * 1000))
-            end = self._reply.end
-            payload = self._assemble(chunks, end)
-            if not payload and clock.monotonic_s() >= quiet_until_s:
-                payload = self._assembler.keepalive()
-            done = end is not None and end.terminal is not None
-            if payload or done:
-                await self._start(send)
-                await self._write(send, payload, more=not done)
-                quiet_until_s = clock.monotonic_s() + keepalive_s
-            if end is not None:
-                if end.terminal is None:
-                    raise broken_by(end)
-                self._call.reason = end.terminal.stops[0].reason.value
+            chunks = await self._take(self._quiet_ms())
+            # Nothing of what was written lives on in this frame while it waits.
+            if await self._show(send, chunks):
                 return
+
+    def _quiet_ms(self) -> int:
+        """Return how long nothing has to be written, though nothing comes.
+
+        Rounded up: a wait of less than half a millisecond must not become a busy loop.
+        """
+        wait_s = max(0.0, self._quiet_until_s - self._deps.clock.monotonic_s())
+        return math.ceil(wait_s * 1000)
+
+    async def _show(self, send: Send, chunks: list[Chunk]) -> bool:
+        """Write what there is to write now; return whether the reply has ended."""
+        clock, end = self._deps.clock, self._reply.end
+        payload = self._assemble(chunks, end)
+        if not payload and clock.monotonic_s() >= self._quiet_until_s:
+            payload = self._assembler.keepalive()
+        done = end is not None and end.terminal is not None
+        if payload or done:
+            await self._start(send)
+            await self._write(send, payload, more=not done)
+            self._quiet_until_s = clock.monotonic_s() + self._deps.keepalive_ms / 1000
+        if end is None:
+            return False
+        if end.terminal is None:
+            raise broken_by(end)
+        self._call.reason = end.terminal.stops[0].reason.value
+        return True
 
     def _assemble(self, chunks: list[Chunk], end: End | None) -> bytes:
         """Return the events of these chunks and of the end, joined.
@@ -240,17 +265,14 @@ class WholeReply(_Delivery):
     """One JSON body, sent once the reply has ended."""
 
     async def _deliver(self, send: Send) -> None:
-        while self._reply.end is None:
-            for chunk in await self._take(limits.KEEPALIVE_MS):
-                self._assembler.feed(
-                    chunk.choice, chunk.token_ids, chunk.cached_tokens, chunk.logprobs
-                )
+        await self._reply.take_end(self._note_first)
         end = self._reply.end
+        if end is None:
+            raise ClientGone("the client closed the connection")
         if end.terminal is None:
             raise broken_by(end)
-        self._assembler.finish(end.terminal.stops)
+        whole = msgspec.json.encode(self._assembler.whole(end.terminal))
         self._call.reason = end.terminal.stops[0].reason.value
-        whole = msgspec.json.encode(self._assembler.body())
         body, encoding = await compressed(whole, self._call.accept_encoding)
         headers = [
             (b"content-type", b"application/json"),
@@ -260,3 +282,6 @@ class WholeReply(_Delivery):
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._write(send, body, more=False)
+
+    def _note_first(self) -> None:
+        self._call.first_token_s = self._deps.clock.monotonic_s()

@@ -147,6 +147,7 @@ class Keyed:
         reply = self._submission.open(followed)
         try:
             await self._submission.send(event, value)
+            followed.sent()
         except EventTooLarge:
             self._closer.close(followed, CloseReason.FAILED, "the log refused the request")
             await reply.release()

@@ -89,7 +89,7 @@ class LiveReply:
         while self.end is None and not self._interrupted:
             if self._detached is not None:
                 raise ReplyBroken(CloseReason.FAILED, self._detached)
-            mail = await self._collect()
+            mail = self._mailbox.take() if not self._mailbox.lapsed else await self._reread()
             if mail:
                 return self._deliver(mail)
             now_ms = self._clock.now_ms()
@@ -100,6 +100,16 @@ class LiveReply:
                 wake_ms = min(until_ms, self._next_alarm_ms())
                 await self._mailbox.wait(max(1, wake_ms - now_ms) / 1000)
         return []
+
+    async def take_end(self, on_first: Callable[[], None]) -> None:
+        """Wait until `end` is set or the reply is interrupted, for a client that is sent no token.
+
+        The terminal holds all of them. `on_first` is called when the first one was read, if any is
+        before the end. Raises: ReplyBroken as `take` does.
+        """
+        self._mailbox.keep_only_end(on_first)
+        while self.end is None and not self._interrupted:
+            await self.take(limits.KEEPALIVE_MS)
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         """Yield chunks until `end` is set or the reply is interrupted."""
@@ -137,10 +147,8 @@ class LiveReply:
             rereading, self._rereading = self._rereading, None
             await self._rereadings.close(rereading)
 
-    async def _collect(self) -> list[Mail]:
-        """Return waiting mail, from the mailbox or, after an overflow, from the log."""
-        if not self._mailbox.lapsed:
-            return self._mailbox.take()
+    async def _reread(self) -> list[Mail]:
+        """Return mail from the log, after an overflow, until the tail's can be taken again."""
         request = self.request
         try:
             if self._rereading is None:

@@ -6,6 +6,7 @@ acceptance (`schemas/fold.py`) and reads no log: a dropped mailbox is refilled b
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from schemas import limits
@@ -87,30 +88,59 @@ def so_far(fold: ReplyFold) -> tuple[Mail, ...] | None:
 class Mailbox:
     """Mail of one reply in log order. The reader puts, one consumer takes."""
 
+    __slots__ = (
+        "_alarm",
+        "_alarm_s",
+        "_closed",
+        "_entries",
+        "_entries_max",
+        "_joined_from",
+        "_on_first",
+        "_only_end",
+        "_waiter",
+        "_woken",
+        "lapsed",
+    )
+
     def __init__(self, entries_max: int = limits.MAILBOX_ENTRIES_MAX) -> None:
         self._entries_max = entries_max
         self._entries: list[Mail] = []
-        self._wake = asyncio.Event()
+        self._woken = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        """One for many waits: nearly all of them end by mail, long before their time."""
+        self._alarm_s = 0.0
         self._joined_from = 0
         self._closed = False
+        self._only_end = False
+        self._on_first: Callable[[], None] | None = None
         self.lapsed = False
         """True from an overflow until `join`: what came meanwhile is only in the log."""
 
-    def put(self, mail: tuple[Mail, ...], offset: int) -> None:
+    def put(self, mail: Sequence[Mail], offset: int) -> None:
         """Add the mail of the record at `offset`; where it does not fit, drop everything."""
         if self._closed or self.lapsed or offset < self._joined_from:
             return
+        if self._only_end:
+            mail = self._end_of(mail)
+            if not mail:
+                return
         if len(self._entries) + len(mail) > self._entries_max:
             self.lapse()
         else:
             self._entries.extend(mail)
-            self._wake.set()
+            self.wake()
+
+    def keep_only_end(self, on_first: Callable[[], None]) -> None:
+        """Drop all mail but the end from now on; call back once where there was any before it."""
+        self._only_end, self._on_first = True, on_first
+        self._entries = list(self._end_of(self._entries))
 
     def lapse(self) -> None:
         """Drop all that waits; the consumer goes on from the log itself."""
         self._entries.clear()
         self.lapsed = True
-        self._wake.set()
+        self.wake()
 
     def take(self) -> list[Mail]:
         """Return and remove all that waits."""
@@ -124,20 +154,50 @@ class Mailbox:
         self.lapsed = False
 
     def wake(self) -> None:
-        """Wake the consumer although no mail came (it looks at its own state)."""
-        self._wake.set()
+        """Wake the consumer, also where no mail came (it looks at its own state)."""
+        self._woken = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def close(self) -> None:
         """Drop all mail from now on: the consumer has gone."""
         self._closed = True
         self._entries.clear()
+        self._on_first = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     async def wait(self, timeout_s: float) -> None:
-        """Wait for a wake-up, at most `timeout_s`; all puts of one poll are one wake-up."""
-        if not self._wake.is_set():
+        """Wait for a wake-up, at most `timeout_s`; all puts of one poll are one wake-up.
+
+        It may return early without any: an alarm that an earlier wait set is not moved.
+        """
+        if not self._woken:
+            loop = asyncio.get_running_loop()
+            self._set_alarm(loop, timeout_s)
+            self._waiter = loop.create_future()
             try:
-                async with asyncio.timeout(timeout_s):
-                    await self._wake.wait()
-            except TimeoutError:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._woken = False
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
+        due_s = loop.time() + timeout_s
+        if self._alarm is not None:
+            if self._alarm_s <= due_s:
                 return
-        self._wake.clear()
+            self._alarm.cancel()
+        self._alarm, self._alarm_s = loop.call_at(due_s, self._ring), due_s
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.wake()
+
+    def _end_of(self, mail: Sequence[Mail]) -> Sequence[Mail]:
+        """Return the end where it is among the mail, and tell of the first that is not."""
+        if self._on_first is not None and mail and isinstance(mail[0], Chunk):
+            self._on_first()
+            self._on_first = None
+        return mail[-1:] if mail and isinstance(mail[-1], End) else ()

@@ -5,7 +5,7 @@ Called by the handlers that generate or count.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway.drafting import prompt_member, prompt_too_long
 from gateway.errors import Overloaded
@@ -58,6 +58,13 @@ class Prompts:
     def decoder(self) -> TokenDecoder:
         """Return a fresh incremental decoder. Raises Overloaded before the tokenizer is loaded."""
         return self._require().decoder()
+
+    def text_of(self, token_ids: Sequence[int]) -> str | None:
+        """Return what a decoder would release over all these tokens, where that is known at once.
+
+        Raises: Overloaded before the tokenizer is loaded.
+        """
+        return self._require().released_by(token_ids)
 
     def token_text(self, token_id: int) -> bytes:
         """Return the bytes of one token. Raises Overloaded before the tokenizer is loaded."""

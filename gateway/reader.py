@@ -16,13 +16,13 @@ from infra.errors import LogError, OffsetUnreadable
 from infra.ports import LogReader, LogRecord, TopicPartition
 from schemas import limits
 from schemas.codec import decode
-from schemas.fold import ReplyFold
+from schemas.fold import Origin, ReplyFold
 from schemas.ids import Locator
-from schemas.replies import CloseReason, ReplyRecord, fact_of
+from schemas.replies import CloseReason, ReplyRecord, Start, fact_of
 from schemas.requests import Identity, Placement, ReplyHeader
 from schemas.topics import REPLIES
 
-__all__ = ["Asked", "Followed", "ReplyReader"]
+__all__ = ["Asked", "Followed", "ReplyReader", "Told"]
 
 
 class Asked(Protocol):
@@ -48,6 +48,21 @@ class Asked(Protocol):
     def keyed(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What is kept of a request once it is on its way: its prompt may be long. Is an `Asked`."""
+
+    request_id: str
+    locator: Locator
+    header: ReplyHeader
+    identity: Identity
+    placement: Placement
+    admit_by_ms: int
+    deadline_ms: int
+    resumable: bool = True
+    keyed: bool = False
+
+
 @dataclass(slots=True, kw_only=True)
 class Followed:
     """One reply that this gateway follows, until its end, for any number of consumers."""
@@ -60,14 +75,24 @@ class Followed:
     fold: ReplyFold = field(default_factory=ReplyFold)
     complete_to: int = 0
     """Facts below this offset are in the fold already (it was read from the floor)."""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the end was read back."""
     end_offset: int | None = None
     """Where the end stands, once it was read back."""
     closing: CloseReason | None = None
     """Why this gateway asked for the end, where it did; the log may say otherwise."""
     on_end: Callable[["Followed"], None] | None = None
     """Called once, when the end was read back."""
+    on_closed: Callable[[], None] | None = None
+    """Called likewise, for who asked for the end."""
+    _ended: asyncio.Event | None = None
+
+    @property
+    def ended(self) -> asyncio.Event:
+        """Set once the end was read back; made for the first who asks, which is nearly nobody."""
+        if self._ended is None:
+            self._ended = asyncio.Event()
+            if self.end_offset is not None:
+                self._ended.set()
+        return self._ended
 
     def subscribe(self) -> Mailbox:
         """Add a consumer; its mailbox begins with everything accepted so far."""
@@ -79,6 +104,36 @@ class Followed:
             mailbox.put(mail, self.complete_to)
         self.mailboxes.append(mailbox)
         return mailbox
+
+    def sent(self) -> None:
+        """Let go of all of the request that its reply does not need."""
+        asked = self.request
+        self.request = Told(
+            request_id=asked.request_id,
+            locator=asked.locator,
+            header=asked.header,
+            identity=asked.identity,
+            placement=asked.placement,
+            admit_by_ms=asked.admit_by_ms,
+            deadline_ms=asked.deadline_ms,
+            resumable=asked.resumable,
+            keyed=asked.keyed,
+        )
+
+    def begin(self, start: Start) -> None:
+        """Keep the request's own parts in place of the equal ones of a start."""
+        asked, origin = self.request, self.fold.origin
+        if origin is not None and (start.header, start.identity, start.placement) == (
+            asked.header,
+            asked.identity,
+            asked.placement,
+        ):
+            self.fold.origin = Origin(
+                header=asked.header,
+                identity=asked.identity,
+                placement=asked.placement,
+                append_time_ms=origin.append_time_ms,
+            )
 
     @property
     def told_from(self) -> int:
@@ -97,7 +152,10 @@ class Followed:
     def finish(self, offset: int) -> None:
         """Note that the end was read back at this offset."""
         self.end_offset = offset
-        self.ended.set()
+        if self._ended is not None:
+            self._ended.set()
+        if self.on_closed is not None:
+            self.on_closed()
         if self.on_end is not None:
             self.on_end(self)
 
@@ -199,6 +257,8 @@ class ReplyReader:
             if followed is None or record.offset < followed.complete_to:
                 continue
             mail = accept(followed.fold, fact, record.append_time_ms)
+            if isinstance(fact, Start):
+                followed.begin(fact)
             if mail:
                 for mailbox in followed.mailboxes:
                     mailbox.put(mail, record.offset)

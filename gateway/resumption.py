@@ -5,7 +5,6 @@ for a first answer (`delivery.py`). Called through the routes of `app.py`.
 """
 
 import asyncio
-from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,14 +17,14 @@ from gateway.delivery import deliver
 from gateway.deps import Deps
 from gateway.errors import Overloaded, ReplyUnknown
 from gateway.generation import admit
-from gateway.reader import Followed
+from gateway.reader import Followed, Told
 from schemas import limits
 from schemas.dialects.canonical import InvalidRequest
 from schemas.fold import Origin
-from schemas.ids import InvalidId, Locator, RequestId, read_reply_id
+from schemas.ids import InvalidId, read_reply_id
 from schemas.operations import KeyCreated
 from schemas.replies import CloseReason
-from schemas.requests import Dialect, Identity, Placement, ReplyHeader
+from schemas.requests import Dialect
 from schemas.topics import REPLIES
 
 __all__ = ["cancel", "retrieve"]
@@ -36,21 +35,6 @@ _KINDS = {
     Dialect.COMPLETIONS: ("object", "text_completion"),
     Dialect.RESPONSES: ("object", "response"),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """What the log tells of a reply's request. Implements `gateway.reader.Asked`."""
-
-    request_id: RequestId
-    locator: Locator
-    header: ReplyHeader
-    identity: Identity
-    placement: Placement
-    admit_by_ms: int
-    deadline_ms: int
-    resumable: bool = True
-    keyed: bool = False
 
 
 async def retrieve(request: Request, deps: Deps) -> ASGIApp:
@@ -106,11 +90,11 @@ async def _find(request: Request, deps: Deps, key: KeyCreated) -> Followed:
     if locator.incarnation != deps.control.incarnation(REPLIES):
         raise ReplyUnknown("the reply is not kept any more")
 
-    def told(origin: Origin | None) -> _Told:
+    def told(origin: Origin | None) -> Told:
         if origin is None:
             raise ReplyUnknown("no such reply")
         created_ms = origin.header.created_ms
-        return _Told(
+        return Told(
             request_id=request_id,
             locator=locator,
             header=origin.header,

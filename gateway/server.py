@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from gateway.call import ABORT_EXTENSION
+from gateway.call import CONNECTION_EXTENSION
 from schemas import limits
 
 __all__ = ["HttpServer", "listen"]
@@ -34,14 +34,15 @@ class _Config(uvicorn.Config):
 
 
 class _Protocol(HttpToolsProtocol):
-    """Adds what the parser and ASGI leave open: bounds on a request's head, an abort, a farewell.
-
-    The abort is an ASGI extension: `close` waits until a client that does not read has read all.
+    """Adds what the parser and ASGI leave open: bounds on a request's head, a farewell, and what
+    `gateway.call.Connection` tells of. Its abort does not wait until a client has read all.
     """
 
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _in_head = True
+    _is_lost = False
+    _on_left: Callable[[], None] | None = None
     _ended_one = False
     """Whether the bytes at hand held a request's end."""
 
@@ -59,7 +60,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT_EXTENSION: self._abort}  # type: ignore[dict-item] # ours
+        self.scope["extensions"] = {CONNECTION_EXTENSION: self}  # type: ignore[dict-item] # ours
         self._expect_head()
 
     def on_headers_complete(self) -> None:
@@ -75,6 +76,21 @@ class _Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_head()
         super().connection_lost(exc)
+        self._is_lost = True
+        if self._on_left is not None:
+            self._on_left()
+
+    @property
+    def is_clogged(self) -> bool:
+        return bool(self.flow.write_paused)
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def when_left(self, call: Callable[[], None] | None) -> None:
+        self._on_left = call
+        if call is not None and self._is_lost:
+            call()
 
     def leave(self) -> None:
         """Say `connection: close` in the answer under way, if its head is still to come."""
@@ -85,16 +101,13 @@ class _Protocol(HttpToolsProtocol):
         """Begin a head: it has to be whole within the bound, however slowly it drips."""
         self._forget_head()
         self._in_head, self._head_bytes = True, 0
-        self._head_timer = self.loop.call_later(limits.HTTP_HEAD_READ_MS / 1000, self._abort)
+        self._head_timer = self.loop.call_later(limits.HTTP_HEAD_READ_MS / 1000, self.abort)
 
     def _forget_head(self) -> None:
         self._in_head = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
-
-    def _abort(self) -> None:
-        self.transport.abort()
 
 
 class _Server(uvicorn.Server):

@@ -114,6 +114,7 @@ class Submission:
         reply = self.open(followed, self._reader)
         try:
             await self.send(request, await self.encode(request))
+            followed.sent()
         except EventTooLarge:
             self._reader.forget(request.request_id)
             self._open.discard(reply)

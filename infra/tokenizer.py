@@ -26,6 +26,8 @@ from schemas.limits import PROMPT_BYTES_PER_TOKEN_MAX
 
 _SHOWN_TAGS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 """Tags that the assembler reads in a reply's text, also where they are control tokens."""
+_REPLACEMENT = "\ufffd"
+"""What a decoder writes for bytes that are no character."""
 _INVALID_PREFIX = "Invalid prefix encountered"
 
 
@@ -43,6 +45,7 @@ class Tokenizer:
         self._added_texts = {token.content for token in added}
         decoder = tokenizer.decoder.__getstate__().decode() if tokenizer.decoder else ""
         self._spelled = spelling_reader(decoder)
+        self._is_byte_level = json.loads(decoder or "{}").get("type") == "ByteLevel"
         self._control_tokens = tuple(token.content for token in added if token.special)
         self._shown = {
             token_id: tag
@@ -109,6 +112,21 @@ class Tokenizer:
     def decoder(self) -> TokenDecoder:
         """Return a fresh incremental decoder; control tokens release nothing."""
         return _StreamDecoder(self._tokenizer, self._shown)
+
+    def released_by(self, token_ids: Sequence[int]) -> str | None:
+        """Return all that a fresh decoder releases over these tokens, or None where only stepping
+        tells.
+
+        One decoding is a sixth of the steps. It says the same where each token stands for bytes of
+        its own, no character is incomplete or invalid, and no control token shows.
+        """
+        if not self._is_byte_level or not self._shown.keys().isdisjoint(token_ids):
+            return None
+        try:
+            text = self._tokenizer.decode(token_ids, skip_special_tokens=True)
+        except (OverflowError, TypeError):
+            return None  # there is an id of no token among them
+        return None if _REPLACEMENT in text else text
 
     @property
     def control_tokens(self) -> frozenset[str]:

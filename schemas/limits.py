@@ -80,6 +80,7 @@ REREADS_MAX = 8
 REREADS_IDLE_MAX = 2
 CLOSE_READ_BACK_MS = 5_000
 CLOSE_RETRY_MS = 60_000
+CLOSES_PER_RECORD_MAX = 64
 RETRY_PAUSE_MS = 200
 ROUTING_BLOCK_TOKENS = 16
 ROUTING_BLOCKS = 2
@@ -173,6 +174,11 @@ assert KEEPALIVE_MS < SLOW_CLIENT_MS
 # Several of the largest bodies must fit beside each other, and a refused one is drained whole.
 assert HTTP_BODIES_BYTES_MAX >= 2 * HTTP_BODY_BYTES_MAX
 assert HTTP_DRAIN_BYTES_MAX >= HTTP_BODY_BYTES_MAX
+# Closes repeat their replies' stop strings, of up to four bytes a character, and little more.
+assert (
+    2 * 4 * CLOSES_PER_RECORD_MAX * HTTP_STOP_SEQUENCES_MAX * HTTP_STOP_SEQUENCE_CHARS_MAX
+    <= EVENT_BYTES_MAX
+)
 # A close is repeated for longer than one send may take, else it would be tried once only.
 assert CLOSE_RETRY_MS > 2 * SEND_TIMEOUT_MS
 # An unknown send must be known as such before the request is called late.

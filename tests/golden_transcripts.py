@@ -16,7 +16,15 @@ from typing import Any
 import msgspec
 
 from schemas.assembler import Assembler
-from schemas.replies import Stop, StopReason, TokenLogprob, TopLogprob
+from schemas.replies import (
+    ChoiceTokens,
+    StageTimes,
+    Stop,
+    StopReason,
+    Terminal,
+    TokenLogprob,
+    TopLogprob,
+)
 from schemas.requests import Dialect, ReplyHeader
 from tests.assembler_cases import HEADERS, REPLY_IDS, sign
 
@@ -86,13 +94,17 @@ def _reply(situation: dict[str, Any], header: ReplyHeader) -> dict[str, Any]:
             """Return the characters that this token completes."""
             return self._decoder.decode(pieces[token_id])
 
-    reply = Assembler(
-        replace(header, stop=tuple(header.stop)),
-        REPLY_IDS[header.dialect],
-        Pieces,
-        sign=sign,
-        token_text=pieces.__getitem__,
-    )
+    def made() -> Assembler:
+        return Assembler(
+            replace(header, stop=tuple(header.stop)),
+            REPLY_IDS[header.dialect],
+            Pieces,
+            sign=sign,
+            token_text=pieces.__getitem__,
+            text_of=lambda token_ids: "".join(map(Pieces().step, token_ids)),
+        )
+
+    reply, fed = made(), list[tuple[int, int, list[TokenLogprob] | None]]()
     events = list(reply.opening())
     choices = situation.get("choices") or [0] * len(pieces)
     for token_id, choice in enumerate(choices):
@@ -104,6 +116,7 @@ def _reply(situation: dict[str, Any], header: ReplyHeader) -> dict[str, Any]:
             )
             logprobs = [TokenLogprob(logprob=-0.5, top=top)]
         events += reply.feed(choice, [token_id], None, logprobs)
+        fed.append((choice, token_id, logprobs))
     if situation.get("error"):
         events.append(reply.error_event(*situation["error"]))
         return {"events": [event.payload.decode() for event in events], "body": None}
@@ -112,10 +125,31 @@ def _reply(situation: dict[str, Any], header: ReplyHeader) -> dict[str, Any]:
         for stop in situation["stops"]
     ]
     events += reply.finish(tuple(stops))
-    return {
-        "events": [event.payload.decode() for event in events],
-        "body": msgspec.json.encode(reply.body()).decode(),
-    }
+    body = msgspec.json.encode(reply.body())
+    assert msgspec.json.encode(made().whole(_terminal(tuple(stops), fed))) == body
+    return {"events": [event.payload.decode() for event in events], "body": body.decode()}
+
+
+def _terminal(
+    stops: tuple[Stop, ...], fed: list[tuple[int, int, list[TokenLogprob] | None]]
+) -> Terminal:
+    """Return the end of a reply of these tokens."""
+    return Terminal(
+        stops=stops,
+        stages=StageTimes(taken_ms=1, started_ms=1, first_token_ms=1, finished_ms=1),
+        tokens=tuple(
+            ChoiceTokens(
+                segment=0,
+                choice=choice,
+                token_ids=tuple(token_id for of, token_id, _ in fed if of == choice),
+                logprobs=tuple(
+                    number for of, _, found in fed if of == choice for number in found or ()
+                )
+                or None,
+            )
+            for choice in range(len(stops))
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import cast
 __all__ = ["Connection", "Exchange"]
 
 _TEXT = b'"content":"'
+_COMMENT = b"\n: "
+"""How a comment begins, behind its chunk's head: it ends no event."""
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 _CARRY_BYTES = 16
 
@@ -32,7 +34,7 @@ class Exchange:
         self.status = 0
         self.size = 0
         self.arrivals: list[tuple[float, int]] = []
-        """(when, how many events) for each read that ended some."""
+        """(when, how many events) for each read that ended some, or brought a comment."""
         self.failure: str | None = None
 
 
@@ -123,7 +125,7 @@ class Connection(asyncio.Protocol):
     def _read_events(self, exchange: Exchange, data: bytes, now_s: float) -> None:
         # A line break at the end of one read and another at the start of the next end an event.
         events = data.count(b"\n\n") + (self._carry[-1:] == b"\n" and data[:1] == b"\n")
-        if events:
+        if events or _COMMENT in data:
             exchange.arrivals.append((now_s, events))
         if exchange.first_s is None:
             seen = self._carry + data

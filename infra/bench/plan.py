@@ -76,7 +76,7 @@ class LoadResult:
     whole: Latencies = Latencies()
     """To the end of the body, from when the request was due."""
     gaps: Latencies = Latencies()
-    """Between two reads with events of one stream."""
+    """Between two reads with events or comments of one stream."""
     pace: Latencies = Latencies()
     """Per stream: time from first to last text over the tokens between."""
     own_cpu_s: float = 0.0

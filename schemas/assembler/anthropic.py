@@ -41,6 +41,8 @@ _PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
 class AnthropicReply:
     """One message: blocks one after the other, each opened by what it shows first, none empty."""
 
+    sums_events = False
+
     def __init__(self, header: ReplyHeader, reply_id: str, sign: Callable[[str], str]) -> None:
         """Take what signs a thinking text."""
         assert header.choices == 1, "a message has one choice"

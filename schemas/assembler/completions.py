@@ -20,6 +20,8 @@ _OBJECT: Final = "text_completion"
 class CompletionReply:
     """One completion of one or more choices; chunks have the shape of the body."""
 
+    sums_events = False
+
     def __init__(self, header: ReplyHeader, reply_id: str) -> None:
         self._header = header
         self._reply_id = reply_id

@@ -21,6 +21,11 @@ class HeldText:
         self._matches: dict[str, int] = {}
         """Where in `_pending` the matches start that the newest text completed."""
 
+    @property
+    def is_free(self) -> bool:
+        """Tell whether nothing is ever held back."""
+        return not self._matchers
+
     def push(self, text: str) -> str:
         """Take what one token released; return what may be shown now."""
         if not self._matchers or not text:

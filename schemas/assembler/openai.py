@@ -39,6 +39,8 @@ _TOOL_PREFIX: Final = "call_"
 class OpenAiReply:
     """One completion of one or more choices; everything but the text is rendered once."""
 
+    sums_events = False
+
     def __init__(self, header: ReplyHeader, reply_id: str) -> None:
         self._header = header
         self._reply_id = reply_id

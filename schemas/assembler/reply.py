@@ -17,7 +17,7 @@ from schemas.assembler.openai import OpenAiReply
 from schemas.assembler.responses import ResponsesReply
 from schemas.assembler.shape import ReplyShape
 from schemas.assembler.sse import COMMENT, Frame, SseEvent, sse_event, unnumbered
-from schemas.replies import Stop, StopReason, TokenLogprob
+from schemas.replies import ChoiceTokens, Stop, StopReason, Terminal, TokenLogprob
 from schemas.requests import Dialect, ReplyHeader
 
 
@@ -34,7 +34,7 @@ class TokenDecoder(Protocol):
 class Assembler:
     """One reply on its way to one reader: `opening`, `feed` as often as tokens come, `finish`.
 
-    Non-stream readers call `feed` and `finish` too, drop the events, and take `body`.
+    `body` is what the stream added up to. Readers of nothing else call `whole` alone.
     """
 
     def __init__(
@@ -45,9 +45,14 @@ class Assembler:
         *,
         sign: Callable[[str], str] | None = None,
         token_text: Callable[[int], bytes] | None = None,
+        text_of: Callable[[Sequence[int]], str | None] | None = None,
     ) -> None:
         """Take what a header needs: `sign` (a thinking text's signature) where Anthropic's API
-        shows thinking, `token_text` (a token's bytes) where log probabilities are asked for."""
+        shows thinking, `token_text` (a token's bytes) where log probabilities are asked for.
+
+        `text_of` returns at once what a decoder releases over all tokens, or None where it cannot.
+        """
+        self._text_of = text_of
         self._shape = _shape_of(header, reply_id, sign or _unsigned)
         self._decoders = [decoder() for _ in range(header.choices)]
         self._held = [HeldText(header.stop) for _ in range(header.choices)]
@@ -105,15 +110,31 @@ class Assembler:
         frames: list[Frame] = []
         for choice, stop in enumerate(stops):
             frames.extend(self._end(choice, stop))
-        self._ended = (
-            tuple(self._shown(choice, stop) for choice, stop in enumerate(stops)),
-            TokenCounts(
-                output=self._tokens,
-                thinking=sum(detail.thinking_tokens for detail in self._details or ()),
-            ),
-        )
+        shown = tuple(self._shown(choice, stop) for choice, stop in enumerate(stops))
+        thinking = sum(detail.thinking_tokens for detail in self._details or ())
+        self._ended = shown, TokenCounts(output=self._tokens, thinking=thinking)
         frames.extend(self._shape.finish(*self._ended))
         return self._numbered(frames)
+
+    def whole(self, terminal: Terminal) -> dict[str, object]:
+        """Return the body of a reply that ended so; instead of all other calls, and equal to them.
+
+        Choices are shown apart in a body, so that it does not matter how their tokens were mixed.
+        """
+        assert self._tokens == 0 and self._ended is None, "instead of all other calls"
+        tokens = sorted(terminal.tokens, key=lambda part: (part.segment, part.choice))
+        texts = self._texts_of(tokens)
+        if texts is None:
+            for part in tokens:
+                self.feed(part.choice, part.token_ids, logprobs=part.logprobs)
+            self.finish(terminal.stops)
+            return self.body()
+        shown = tuple(
+            ShownChoice(blocks=text_blocks(text), stop=stop)
+            for text, stop in zip(texts, terminal.stops, strict=True)
+        )
+        counts = TokenCounts(output=sum(len(part.token_ids) for part in tokens))
+        return self._shape.body(shown, counts)
 
     def body(self) -> dict[str, object]:
         """Return the non-stream response, after `finish`; equal to what the stream adds up to.
@@ -135,6 +156,22 @@ class Assembler:
     def keepalive(self) -> bytes:
         """Return what keeps a client waiting: before `opening` a comment, then the dialect's."""
         return self._shape.keepalive() if self._is_open else COMMENT
+
+    def _texts_of(self, tokens: Sequence[ChoiceTokens]) -> list[list[str]] | None:
+        """Return the pieces of text of each choice, where the reply is text and nothing else, with
+        nothing held back, and its shape makes a body of that alone."""
+        if self._details is not None or self._text_of is None:
+            return None
+        if self._shape.sums_events or not all(held.is_free for held in self._held):
+            return None
+        texts: list[list[str]] = [[] for _ in self._held]
+        for part in tokens:
+            text = self._text_of(part.token_ids)
+            if text is None:
+                return None
+            if text:
+                texts[part.choice].append(text)
+        return texts
 
     def _feed_in_detail(
         self, choice: int, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] | None

@@ -36,6 +36,8 @@ _INCOMPLETE: Final = {
 class ResponsesReply:
     """One response: items one after the other, each opened by what it shows first."""
 
+    sums_events = True
+
     def __init__(self, header: ReplyHeader, reply_id: str) -> None:
         assert header.choices == 1, "a response has one choice"
         self._header = header

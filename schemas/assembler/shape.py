@@ -12,6 +12,9 @@ from schemas.assembler.sse import Frame
 class ReplyShape(Protocol):
     """Events and body of one reply in one dialect. Pure but for what is open, and counted."""
 
+    sums_events: bool
+    """True where `body` needs that the events were made before."""
+
     def opening(self) -> list[Frame]:
         """Return the events before the first token."""
 

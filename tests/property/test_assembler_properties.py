@@ -7,13 +7,15 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.assembler import SseEvent
-from schemas.replies import Stop, StopReason
+from schemas.assembler import Assembler, SseEvent
+from schemas.replies import ChoiceTokens, StageTimes, Stop, StopReason, Terminal
 from schemas.requests import ReplyHeader
 from tests.assembler_cases import (
     ANTHROPIC,
     OPENAI,
     PIECES,
+    REPLY_IDS,
+    ByteDecoder,
     assembler,
     body_text,
     engine_stop,
@@ -38,6 +40,15 @@ def cut(ids: Sequence[int], seams: Sequence[int]) -> list[Sequence[int]]:
     return [ids[first:last] for first, last in pairwise(places)]
 
 
+def terminal_of(stop: Stop, ids: Sequence[int]) -> Terminal:
+    """Return the end of a reply of one choice with these tokens."""
+    return Terminal(
+        stops=(stop,),
+        stages=StageTimes(taken_ms=1, started_ms=1, first_token_ms=1, finished_ms=1),
+        tokens=(ChoiceTokens(segment=0, choice=0, token_ids=tuple(ids)),),
+    )
+
+
 @BOUNDED
 @given(HEADERS, BYTES, STOPS, st.lists(st.integers(0, 40), max_size=6), ENDS)
 def test_events_do_not_depend_on_how_records_were_cut(
@@ -58,6 +69,23 @@ def test_stream_adds_up_to_the_body(
     """The deltas of the stream are the text of the body, whatever bytes the model makes."""
     events, body = run_whole(replace(header, stop=tuple(stops)), [ids], Stop(reason=reason))
     assert streamed_text(events) == body_text(body)
+
+
+@BOUNDED
+@given(HEADERS, BYTES, STOPS, ENDS, st.booleans())
+def test_a_body_alone_is_the_body_of_the_stream(
+    header: ReplyHeader, ids: list[int], stops: list[str], reason: StopReason, at_once: bool
+) -> None:
+    """Who is sent no event gets the same body, whether or not all text is known at once."""
+    header, stop = replace(header, stop=tuple(stops)), Stop(reason=reason)
+
+    def text_of(token_ids: Sequence[int]) -> str | None:
+        decoder = ByteDecoder()
+        return "".join(map(decoder.step, token_ids)) if at_once else None
+
+    _, body = run_whole(header, [ids], stop)
+    whole = Assembler(header, REPLY_IDS[header.dialect], ByteDecoder, text_of=text_of)
+    assert whole.whole(terminal_of(stop, ids)) == body
 
 
 @BOUNDED

@@ -61,6 +61,10 @@ class Prompts:
         """Return no bytes: no request here asks for log probabilities."""
         return b""
 
+    def text_of(self, token_ids: Sequence[int]) -> str | None:
+        """Return what a decoder releases over all of them."""
+        return "".join(map(self.decoder().step, token_ids))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayDeps:

@@ -123,14 +123,14 @@ def _commit_what_was_read(self: Intake) -> Mapping[TopicPartition, int]:
 def _skip(self: Mailbox) -> None:
     """A mailbox that overflows goes on with what comes next."""
     self._entries.clear()
-    self._wake.set()
+    self.wake()
 
 
 def _take_all(self: Mailbox, mail: Any, offset: int) -> None:
     """A mailbox has no bound."""
     if not self._closed:
         self._entries.extend(mail)
-        self._wake.set()
+        self.wake()
 
 
 def _count_events(self: Assembler, frames: Any) -> tuple[SseEvent, ...]:

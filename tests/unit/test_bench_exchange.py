@@ -75,3 +75,11 @@ def test_a_refusal_is_a_failure() -> None:
     """Any status but 200 counts as a failure of that name."""
     exchange, ended = exchanged([REFUSED])
     assert ended and exchange.failure == "status 529"
+
+
+def test_a_comment_is_an_arrival_without_events() -> None:
+    """What keeps a stream alive counts as a sign of life, not as an event."""
+    head = STREAM.partition(b"20\r\n")[0]
+    exchange, ended = exchanged([head + b"c\r\n: keepalive\n\r\n", b"c\r\n: keepalive\n\r\n"])
+    assert not ended
+    assert [count for _, count in exchange.arrivals] == [0, 0]

@@ -1,11 +1,17 @@
 """The tokenizer: prompts as transformers renders them, no control token from a client's text."""
 
+import atexit
 import json
+import shutil
+import tempfile
 import threading
+from functools import cache
 from pathlib import Path
 
 import pytest
 import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from infra.errors import StartupError
@@ -250,3 +256,27 @@ def test_broken_model_folders_say_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(StartupError, match=r"tokenizer_config\.json"):
         Tokenizer.load(tmp_path)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 420), max_size=12))
+def test_text_known_at_once_is_what_the_steps_release(ids: list[int]) -> None:
+    """Whatever bytes the tokens make: the same text, or None where only steps tell."""
+    at_once = _small().released_by(ids)
+    assert at_once is None or at_once == decoded(_small(), ids)
+
+
+def test_ordinary_text_is_known_at_once() -> None:
+    """Nothing but invalid bytes, odd ids and shown tags takes the slow way."""
+    tokenizer = _small()
+    ids = tokenizer.encode(tokenizer.raw("the quick brown fox, \u00e9\U0001f642"))
+    assert tokenizer.released_by([START, *ids, END]) == "the quick brown fox, \u00e9\U0001f642"
+    assert tokenizer.released_by([-1]) is None
+    assert tokenizer.released_by(ids[:-1]) is None
+
+
+@cache
+def _small() -> Tokenizer:
+    folder = Path(tempfile.mkdtemp(prefix="millstream-"))
+    atexit.register(shutil.rmtree, folder)
+    return Tokenizer.load(write_model(folder))
