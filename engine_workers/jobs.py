@@ -159,7 +159,7 @@ class Jobs:
 
     def on_outputs(self, outputs: Sequence[StepOutput], rejected: Sequence[Rejection]) -> None:
         """Take the tokens of one step; publish those whose start is read back."""
-        now_ms = self._clock.now_ms()
+        now_ms, tokens = self._clock.now_ms(), 0
         for output in outputs:
             job = self._by_run.get(output.run_id)
             if job is None or job.attempt is None:
@@ -169,7 +169,9 @@ class Jobs:
                 continue
             job.attempt.take(output, now_ms)
             if job.phase is Phase.RUNNING:
-                self._publish(job, now_ms)
+                tokens += self._publish(job, now_ms)
+        if tokens:
+            self._metrics.count("tokens_generated", tokens)
         for run_id, message in rejected:
             job = self._by_run.get(run_id)
             if job is not None:
@@ -323,12 +325,17 @@ class Jobs:
                 self._run(job, run)
             elif job.is_old:
                 self._run(job, run)
-        self._publish(job, self._clock.now_ms())
+        tokens = self._publish(job, self._clock.now_ms())
+        if tokens:
+            self._metrics.count("tokens_generated", tokens)
 
-    def _publish(self, job: Job, now_ms: int) -> None:
+    def _publish(self, job: Job, now_ms: int) -> int:
+        """Hand the log all that is unpublished; return how many tokens that is."""
+        tokens = 0
         for delta in job.next_deltas(now_ms):
-            self._metrics.count("tokens_generated", len(delta.token_ids))
+            tokens += len(delta.token_ids)
             self._outbox.put(job.request.locator.partition, delta)
+        return tokens
 
     def _doubt(self, job: Job, reason: str, *, needs_proof: bool) -> None:
         self._metrics.count("attempts_doubted", reason=reason)

@@ -35,11 +35,15 @@ class TailedReply:
     fold: ReplyFold = field(default_factory=ReplyFold)
     usage_event: bytes | None = None
     """The usage, encoded; set at the end, when the fold is let go. Many thousand are kept."""
+    fresh_usage: UsageRecorded | None = None
+    """The same while the listener hears of the end, who nearly always is the only one to ask."""
 
     @property
     def usage(self) -> UsageRecorded | None:
         """The usage of an ended reply."""
-        return None if self.usage_event is None else decode(self.usage_event, UsageRecorded)
+        if self.usage_event is None or self.fresh_usage is not None:
+            return self.fresh_usage
+        return decode(self.usage_event, UsageRecorded)
 
 
 class TailListener(Protocol):
@@ -165,11 +169,13 @@ class ReplyTail:
             if counted and reply.fold.end is not None:
                 self._end(fact.request_id, reply)
             self._listener.on_fact(fact, counted, reply)
+            reply.fresh_usage = None
 
     def _end(self, request_id: str, reply: TailedReply) -> None:
         end = reply.fold.end
         assert end is not None, "only an ended reply is put away"
-        reply.usage_event = encode(usage_of(request_id, reply.fold))
+        reply.fresh_usage = usage_of(request_id, reply.fold)
+        reply.usage_event = encode(reply.fresh_usage)
         # After the end nothing counts: of the fold only the end itself is needed, without its ids.
         reply.fold = ReplyFold(
             end=End(terminal=None, close_reason=end.close_reason, append_time_ms=end.append_time_ms)
@@ -238,6 +244,7 @@ class ReplyTail:
             if fold.end is not None:
                 self._end(request_id, reply)
             self._listener.on_complete(request_id, reply)
+            reply.fresh_usage = None
 
 
 def _fold_wanted(record: LogRecord, folds: dict[str, ReplyFold]) -> None:

@@ -37,6 +37,9 @@ class Connection(Protocol):
     def is_clogged(self) -> bool:
         """True while its client reads more slowly than it is written to: a write would wait."""
 
+    def write(self, body: bytes) -> None:
+        """Write more of the body that is under way, at once: only while it is not clogged."""
+
     def abort(self) -> None:
         """Drop it at once, unsent bytes included."""
 

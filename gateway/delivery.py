@@ -178,6 +178,8 @@ class StreamedReply(_Delivery):
     _opened = False
     _quiet_until_s = 0.0
     """When a client that has got nothing since needs a sign of life."""
+    _broken: Exception | None = None
+    """What ended a `_pour`."""
 
     async def _deliver(self, send: Send) -> None:
         try:
@@ -196,12 +198,39 @@ class StreamedReply(_Delivery):
             raise  # the edge leaves the body unfinished
 
     async def _stream(self, send: Send) -> None:
-        self._quiet_until_s = self._deps.clock.monotonic_s() + self._deps.keepalive_ms / 1000
+        self._quiet_until_s = self._deps.clock.monotonic_s() + self._keepalive_s
+        if self._call.connection is not None:
+            self._reply.offer_to(self._pour)
         while True:
             chunks = await self._take(self._quiet_ms())
+            if self._broken is not None:
+                raise self._broken
             # Nothing of what was written lives on in this frame while it waits.
             if await self._show(send, chunks):
                 return
+
+    def _pour(self) -> bool:
+        """Write the events of chunks that wait, without this response's task; False where it has to
+        do it: at the reply's begin and end, and for clients that read slowly."""
+        connection = self._call.connection
+        if not self._started or connection is None or connection.is_clogged:
+            return False
+        try:
+            chunks = self._reply.take_waiting()
+            payload = self._assemble(chunks, None)
+        except Exception as error:  # it is the task's to end the response
+            self._broken = error
+            return False
+        now_s = self._deps.clock.monotonic_s()
+        self._measure(now_s)
+        if payload:
+            connection.write(payload)
+            self._quiet_until_s = now_s + self._keepalive_s
+        return True
+
+    @property
+    def _keepalive_s(self) -> float:
+        return self._deps.keepalive_ms / 1000
 
     def _quiet_ms(self) -> int:
         """Return how long nothing has to be written, though nothing comes.
@@ -221,7 +250,7 @@ class StreamedReply(_Delivery):
         if payload or done:
             await self._start(send)
             await self._write(send, payload, more=not done)
-            self._quiet_until_s = clock.monotonic_s() + self._deps.keepalive_ms / 1000
+            self._quiet_until_s = clock.monotonic_s() + self._keepalive_s
         if end is None:
             return False
         if end.terminal is None:

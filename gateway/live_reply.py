@@ -101,6 +101,17 @@ class LiveReply:
                 await self._mailbox.wait(max(1, wake_ms - now_ms) / 1000)
         return []
 
+    def offer_to(self, offer: Callable[[], bool]) -> None:
+        """Offer chunks that come while `take` waits to a callback, which may `take_waiting`.
+
+        It returns False where it leaves them to `take`.
+        """
+        self._mailbox.offer_to(offer)
+
+    def take_waiting(self) -> list[Chunk]:
+        """Return the chunks that were offered."""
+        return self._deliver(self._mailbox.take())
+
     async def take_end(self, on_first: Callable[[], None]) -> None:
         """Wait until `end` is set or the reply is interrupted, for a client that is sent no token.
 

@@ -7,7 +7,7 @@ acceptance (`schemas/fold.py`) and reads no log: a dropped mailbox is refilled b
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas import limits
 from schemas.fold import End, ReplyFold
@@ -18,9 +18,8 @@ __all__ = ["Chunk", "Mail", "Mailbox", "accept", "so_far"]
 _CHUNK_TOKENS_MAX = 4_096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """Accepted tokens of one choice."""
+class Chunk(NamedTuple):
+    """Accepted tokens of one choice. A tuple, not a dataclass: nearly each token makes one."""
 
     choice: int
     token_ids: tuple[int, ...]
@@ -95,6 +94,8 @@ class Mailbox:
         "_entries",
         "_entries_max",
         "_joined_from",
+        "_offer",
+        "_offering",
         "_on_first",
         "_only_end",
         "_waiter",
@@ -114,6 +115,8 @@ class Mailbox:
         self._closed = False
         self._only_end = False
         self._on_first: Callable[[], None] | None = None
+        self._offer: Callable[[], bool] | None = None
+        self._offering = False
         self.lapsed = False
         """True from an overflow until `join`: what came meanwhile is only in the log."""
 
@@ -129,7 +132,19 @@ class Mailbox:
             self.lapse()
         else:
             self._entries.extend(mail)
-            self.wake()
+            if self._offer is None or self._waiter is None or isinstance(mail[-1], End):
+                self.wake()
+            elif not self._offering:
+                self._offering = True
+                asyncio.get_running_loop().call_soon(self._make_offer)
+
+    def offer_to(self, offer: Callable[[], bool]) -> None:
+        """Call this where chunks wait and their consumer does: it may take them then and there.
+
+        It returns False where it does not; the consumer is woken instead, as it is for an end. A
+        call costs less than a task's turn, and all puts of one poll are one call.
+        """
+        self._offer = offer
 
     def keep_only_end(self, on_first: Callable[[], None]) -> None:
         """Drop all mail but the end from now on; call back once where there was any before it."""
@@ -163,7 +178,7 @@ class Mailbox:
         """Drop all mail from now on: the consumer has gone."""
         self._closed = True
         self._entries.clear()
-        self._on_first = None
+        self._on_first = self._offer = None
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -182,6 +197,13 @@ class Mailbox:
             finally:
                 self._waiter = None
         self._woken = False
+
+    def _make_offer(self) -> None:
+        self._offering = False
+        if not self._entries or self._offer is None or self._woken:
+            return  # the consumer has taken them, is about to, or has gone
+        if not self._offer():
+            self.wake()
 
     def _set_alarm(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
         due_s = loop.time() + timeout_s

@@ -6,7 +6,6 @@ by `live_reply.py` and `reply_tails.py`; how many run at once is bounded here.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 from gateway.mailbox import Chunk, Mail, accept
 from infra.ports import Bounds, LogReader, LogRecord, TopicPartition
@@ -106,7 +105,7 @@ class Rereading:
             self._tokens_to_skip -= min(left, len(entry.token_ids))
             if len(entry.token_ids) > left:
                 cut = entry.token_ids[left:]
-                rest.append(replace(entry, token_ids=cut, cached_tokens=None))
+                rest.append(entry._replace(token_ids=cut, cached_tokens=None))
         return rest
 
 

@@ -84,6 +84,11 @@ class _Protocol(HttpToolsProtocol):
     def is_clogged(self) -> bool:
         return bool(self.flow.write_paused)
 
+    def write(self, body: bytes) -> None:
+        assert self.cycle.response_started and self.cycle.chunked_encoding, "a body is under way"
+        if not self._is_lost:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
     def abort(self) -> None:
         self.transport.abort()
 

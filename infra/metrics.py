@@ -4,10 +4,16 @@ Owns names, kinds, units and labels. Each process makes one `Metrics` and passes
 global registry. `infra/health.py` and the gateway serve what `expose` returns.
 """
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 __all__ = ["METRICS", "Metric", "MetricName", "Metrics"]
 
@@ -119,7 +125,50 @@ METRICS: dict[MetricName, Metric] = {
 # Times between tokens lie near 10 ms, replies near seconds, deadlines at 600 s.
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600)
 
+_BOUNDS = [*map(floatToGoString, _BUCKETS_S), "+Inf"]
+
 _Series = tuple[object, ...]
+
+
+class _Distribution:
+    """One series of a histogram. Counts by bucket, so that an observation is one look-up: a gateway
+    makes one for each token of each stream."""
+
+    __slots__ = ("_counts", "_sum")
+
+    def __init__(self) -> None:
+        self._counts = [0] * len(_BOUNDS)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(_BUCKETS_S, value)] += 1
+        self._sum += value
+
+    def read(self) -> tuple[list[tuple[str, float]], float]:
+        """Return bounds with how many lay at or below each, and the sum."""
+        return list(zip(_BOUNDS, accumulate(self._counts), strict=True)), self._sum
+
+
+class _Histogram(Collector):
+    """A histogram's series by their labels' values."""
+
+    def __init__(self, name: str, metric: Metric) -> None:
+        self._name = name
+        self._metric = metric
+        self._series: dict[tuple[str, ...], _Distribution] = {}
+        if not metric.labels:
+            self.labels()
+
+    def labels(self, **labels: str) -> _Distribution:
+        values = tuple(labels[name] for name in self._metric.labels)
+        return self._series.setdefault(values, _Distribution())
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        family = HistogramMetricFamily(self._name, self._metric.meaning, labels=self._metric.labels)
+        for values, distribution in self._series.items():
+            buckets, total = distribution.read()
+            family.add_metric(values, buckets, total)
+        yield family
 
 
 class Metrics:
@@ -128,7 +177,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._families = {name: self._family(name, metric) for name, metric in METRICS.items()}
-        self._series: dict[_Series, Counter | Gauge | Histogram] = {}
+        self._series: dict[_Series, Counter | Gauge | _Distribution] = {}
 
     def count(self, name: MetricName, n: float = 1, **labels: str) -> None:
         """Add `n` to a counter."""
@@ -145,27 +194,31 @@ class Metrics:
     def observe(self, name: MetricName, value: float, **labels: str) -> None:
         """Add one observation, in the metric's unit, to a histogram."""
         series = self._find(name, labels)
-        assert isinstance(series, Histogram), f"{name} is no histogram"
+        assert isinstance(series, _Distribution), f"{name} is no histogram"
         series.observe(value)
 
     def expose(self) -> bytes:
         """Return all series in Prometheus's text format."""
         return generate_latest(self._registry)
 
-    def _find(self, name: MetricName, labels: dict[str, str]) -> Counter | Gauge | Histogram:
+    def _find(self, name: MetricName, labels: dict[str, str]) -> Counter | Gauge | _Distribution:
         key = (name, *labels.items())
         series = self._series.get(key)
         if series is None:
             family = self._families[name]
-            series = self._series[key] = family.labels(**labels) if labels else family
+            if isinstance(family, _Histogram):
+                series = family.labels(**labels)
+            else:
+                series = family.labels(**labels) if labels else family
+            self._series[key] = series
         return series
 
-    def _family(self, name: str, metric: Metric) -> Counter | Gauge | Histogram:
+    def _family(self, name: str, metric: Metric) -> Counter | Gauge | _Histogram:
         full = f"millstream_{name}"
         if metric.kind == "histogram":
-            return Histogram(
-                full, metric.meaning, metric.labels, registry=self._registry, buckets=_BUCKETS_S
-            )
+            histogram = _Histogram(full, metric)
+            self._registry.register(histogram)
+            return histogram
         kind = Counter if metric.kind == "counter" else Gauge
         return kind(full, metric.meaning, metric.labels, registry=self._registry)
 

@@ -94,7 +94,7 @@ def _optional(branches: list[Any], records: dict[str, Write]) -> Write:
 def _array(item: Write) -> Write:
     def write(values: Any, out: Out) -> None:
         if values:
-            out(_zigzag(len(values)))
+            out(long_bytes(len(values)))
             for value in values:
                 item(value, out)
         out(b"\x00")
@@ -104,15 +104,15 @@ def _array(item: Write) -> Write:
 
 def _longs(values: Any, out: Out) -> None:
     if values:
-        out(_zigzag(len(values)))
+        out(long_bytes(len(values)))
         # Piece by piece: within one call of C no other thread gets its turn.
         for start in range(0, len(values), _LONGS_AT_ONCE):
-            out(b"".join(map(_zigzag, values[start : start + _LONGS_AT_ONCE])))
+            out(b"".join(map(long_bytes, values[start : start + _LONGS_AT_ONCE])))
     out(b"\x00")
 
 
 def _long(value: Any, out: Out) -> None:
-    out(_zigzag(value))
+    out(long_bytes(value))
 
 
 def _boolean(value: Any, out: Out) -> None:
@@ -126,8 +126,7 @@ def _double(value: Any, out: Out) -> None:
 
 
 def _string(value: Any, out: Out) -> None:
-    # Ids and names come again with every record; long texts do not.
-    out(_short_string(value) if len(value) <= _CACHED_CHARS_MAX else _bytes_of(value.encode()))
+    out(string_bytes(value))
 
 
 def _bytes(value: Any, out: Out) -> None:
@@ -135,7 +134,13 @@ def _bytes(value: Any, out: Out) -> None:
 
 
 def _bytes_of(raw: bytes) -> bytes:
-    return _zigzag(len(raw)) + raw
+    return long_bytes(len(raw)) + raw
+
+
+def string_bytes(value: str) -> bytes:
+    """Return a string: its length in bytes, then they."""
+    # Ids and names come again with every record; long texts do not.
+    return _short_string(value) if len(value) <= _CACHED_CHARS_MAX else _bytes_of(value.encode())
 
 
 @lru_cache(maxsize=1 << 13)
@@ -144,7 +149,7 @@ def _short_string(value: str) -> bytes:
 
 
 @lru_cache(maxsize=1 << 16)
-def _zigzag(value: int) -> bytes:
+def long_bytes(value: int) -> bytes:
     """Return a long: zigzag, then seven bits a byte, lowest first."""
     if not _LONG_MIN <= value <= _LONG_MAX:
         raise TypeError(f"{value} does not fit 64 bits")

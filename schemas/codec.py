@@ -23,6 +23,7 @@ from schemas.idempotency import IdempotencyRecord
 from schemas.operations import ControlRecord, DeadLetter, ProcessReported
 from schemas.replies import Entry, ReplyRecord
 from schemas.reply_reader import read_reply_record
+from schemas.reply_writer import write_reply_record
 from schemas.requests import RequestAccepted
 from schemas.usage import UsageRecorded, UsageTotals
 
@@ -57,7 +58,7 @@ class Schema:
     parsed: Any
     fingerprint: bytes
     """CRC-64-AVRO of the canonical form, little-endian, 8 bytes."""
-    write: Callable[[object], bytes]
+    write: Callable[[Any], bytes]
     """From an event to its body."""
 
 
@@ -133,8 +134,15 @@ def _load(subject: str, version: int, text: str) -> Schema:
         text=text,
         parsed=parsed,
         fingerprint=bytes.fromhex(print_),
-        write=compile_writer(json.loads(text)),
+        write=_writer(subject, json.loads(text)),
     )
+
+
+def _writer(subject: str, schema: Any) -> Callable[[Any], bytes]:
+    if subject != SUBJECTS[ReplyRecord]:
+        return compile_writer(schema)
+    write_entry = compile_writer(schema["fields"][0]["type"]["items"])
+    return lambda record: write_reply_record(record, write_entry)
 
 
 def _newest(kind: type) -> Schema:

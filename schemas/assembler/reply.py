@@ -222,6 +222,8 @@ class Assembler:
     def _numbered(self, frames: Sequence[Frame]) -> tuple[SseEvent, ...]:
         first = self._events + 1
         self._events += len(frames)
+        if len(frames) == 1:  # nearly always
+            return (sse_event(frames[0], self._tokens, first),)
         return tuple(
             sse_event(frame, self._tokens, first + index) for index, frame in enumerate(frames)
         )

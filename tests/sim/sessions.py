@@ -6,12 +6,13 @@ that was confirmed stands in the log.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Scope
 
-from gateway.call import Call, call_of
+from gateway.call import CONNECTION_EXTENSION, Call, call_of
 from gateway.cursor import read_cursor
 from gateway.delivery import deliver
 from gateway.errors import ClientGone, Overloaded, Refused, ReplyBroken, show
@@ -37,6 +38,7 @@ class Session:
         self._gateway = gateway
         self._checks = checks
         self._gone = asyncio.Event()
+        self._on_left: Callable[[], None] | None = None
         self._sends = 0
 
     async def run(self) -> None:
@@ -65,10 +67,11 @@ class Session:
         client, visit = self._client, self._visit
         if client.leaves_after_s is not None and self._leaves:
             loop = self._checks.platform.loop
-            loop.call_later(client.leaves_after_s, self._gone.set)
+            loop.call_later(client.leaves_after_s, self._leave)
         scope = scope_of_call(self._gateway, client, "GET" if visit.by_id else "POST", visit.by_id)
         if visit.after is not None:
             scope["headers"].append((b"last-event-id", visit.after.encode()))
+        scope["extensions"] = {CONNECTION_EXTENSION: self}
         Call.begin(scope, visit.request_id, self._gateway.life.clock.monotonic_s())
         response = await self._ask(scope)
         visit.reply = cast(Any, response)._reply
@@ -113,19 +116,48 @@ class Session:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
-        client, visit = self._client, self._visit
         if message["type"] == "http.response.start":
-            visit.status = message["status"]
+            self._visit.status = message["status"]
             return
-        pause_s = client.pause_s if len(client.visits) == 1 else min(client.pause_s, HURRIED_S)
-        if pause_s:
-            await asyncio.sleep(pause_s)
+        if self._pause_s:
+            await asyncio.sleep(self._pause_s)
+        self.write(bytes(message["body"]))
+
+    # --- as a `gateway.call.Connection`
+
+    @property
+    def is_clogged(self) -> bool:
+        """Tell whether the client reads slowly."""
+        return bool(self._pause_s)
+
+    @property
+    def _pause_s(self) -> float:
+        client = self._client
+        return client.pause_s if len(client.visits) == 1 else min(client.pause_s, HURRIED_S)
+
+    def abort(self) -> None:
+        """Break the connection: the client sees that it has gone."""
+        self._leave()
+
+    def when_left(self, call: Callable[[], None] | None) -> None:
+        """Call back when the client leaves."""
+        self._on_left = call
+        if call is not None and self._gone.is_set():
+            call()
+
+    def _leave(self) -> None:
+        self._gone.set()
+        if self._on_left is not None:
+            self._on_left()
+
+    def write(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        client, visit = self._client, self._visit
         self._sends += 1
-        body = bytes(message["body"])
         if client.stream:
             self._check_cursor(body)
         if self._leaves and client.leaves_after_sends == self._sends:
-            self._gone.set()
+            self._leave()
             if client.cuts and client.stream:
                 visit.cut, body = True, body[: len(body) // 2]
         elif visit.cut:

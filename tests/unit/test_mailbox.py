@@ -89,3 +89,74 @@ def test_a_closed_mailbox_rings_no_more() -> None:
         assert mailbox.take() == []
 
     run_virtually(scenario())
+
+
+class Consumer:
+    """A consumer that waits in a task and takes what it is offered, or leaves it."""
+
+    def __init__(self, *, takes: bool) -> None:
+        self.mailbox = Mailbox()
+        self.takes = takes
+        self.offered: list[list[Chunk | End]] = []
+        self.woken = 0
+
+    def offer(self) -> bool:
+        """Take what waits."""
+        if self.takes:
+            self.offered.append(self.mailbox.take())
+        return self.takes
+
+    async def run(self) -> None:
+        """Wait for ever."""
+        self.mailbox.offer_to(self.offer)
+        while True:
+            await self.mailbox.wait(100)
+            self.woken += 1
+
+
+async def offered(consumer: Consumer, *mail: tuple[Chunk | End, ...]) -> None:
+    """Let a consumer wait, put mail, and let it come through."""
+    running = asyncio.create_task(consumer.run())
+    await asyncio.sleep(0.1)
+    for offset, entries in enumerate(mail):
+        consumer.mailbox.put(entries, offset)
+    await asyncio.sleep(0.1)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def test_chunks_of_one_poll_are_offered_once_and_wake_nobody() -> None:
+    """A consumer that takes what it is offered goes on waiting."""
+
+    async def scenario() -> None:
+        consumer = Consumer(takes=True)
+        await offered(consumer, (chunk(1),), (chunk(2),))
+        assert consumer.offered == [[chunk(1), chunk(2)]] and consumer.woken == 0
+
+    run_virtually(scenario())
+
+
+def test_what_is_left_or_holds_an_end_is_the_waiters() -> None:
+    """An offer that is not taken wakes the consumer; with an end there is none."""
+
+    async def scenario() -> None:
+        refusing, ended = Consumer(takes=False), Consumer(takes=True)
+        await offered(refusing, (chunk(1),))
+        assert refusing.woken == 1 and refusing.mailbox.take() == [chunk(1)]
+        await offered(ended, (chunk(1),), (chunk(2), END))
+        assert ended.woken == 1 and ended.mailbox.take() == [chunk(1), chunk(2), END]
+
+    run_virtually(scenario())
+
+
+def test_a_consumer_that_does_not_wait_is_offered_nothing() -> None:
+    """What it is doing comes before what comes now."""
+
+    async def scenario() -> None:
+        consumer = Consumer(takes=True)
+        consumer.mailbox.offer_to(consumer.offer)
+        consumer.mailbox.put((chunk(1),), 0)
+        await asyncio.sleep(0.1)
+        assert consumer.offered == [] and consumer.mailbox.take() == [chunk(1)]
+
+    run_virtually(scenario())
