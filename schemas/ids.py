@@ -9,6 +9,7 @@ import hmac
 import struct
 import uuid
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NewType
 
 RequestId = NewType("RequestId", str)
@@ -29,8 +30,10 @@ REPLY_PREFIXES = {
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DIGITS = {character: value for value, character in enumerate(_ALPHABET)}
-_DIGITS_AT_ONCE = 10
-_PART = 62**_DIGITS_AT_ONCE
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_PAIR = len(_PAIRS)
+_PAIRS_AT_ONCE = 5
+_PART = _PAIR**_PAIRS_AT_ONCE
 _LOCATOR = struct.Struct(">BHIHQ16s")  # version, cell, incarnation, partition, floor, request id
 _LOCATOR_VERSION = 1
 _MAC_BYTES = 16
@@ -122,20 +125,29 @@ def _mac(body: bytes, org: str, workspace: str, key: bytes) -> bytes:
     names = b"".join(
         struct.pack(">H", len(name)) + name for name in (org.encode(), workspace.encode())
     )
-    return hmac.digest(key, body + names, "sha256")[:_MAC_BYTES]
+    code = _keyed(key).copy()
+    code.update(body + names)
+    return code.digest()[:_MAC_BYTES]
+
+
+@lru_cache(maxsize=4)
+def _keyed(key: bytes) -> hmac.HMAC:
+    """Return a code that holds the key alone: copies of it spare the digest's look-up by name."""
+    return hmac.new(key, digestmod="sha256")
 
 
 def base62(raw: bytes, width: int) -> str:
     """Return `raw` as a big-endian number in exactly `width` base62 digits."""
-    number, part, characters = int.from_bytes(raw, "big"), 0, list[str]()
-    for first in range(0, width, _DIGITS_AT_ONCE):
+    number, text = int.from_bytes(raw, "big"), ""
+    for _ in range(0, width, 2 * _PAIRS_AT_ONCE):
         # One division of the long number for many digits: the rest divide small ones.
         number, part = divmod(number, _PART)
-        for _ in range(min(_DIGITS_AT_ONCE, width - first)):
-            part, digit = divmod(part, 62)
-            characters.append(_ALPHABET[digit])
-    assert number == part == 0, "width is too small for these bytes"
-    return "".join(reversed(characters))
+        for _ in range(_PAIRS_AT_ONCE):
+            text = _PAIRS[part % _PAIR] + text
+            part //= _PAIR
+    beyond = len(text) - width
+    assert number == 0 and text[:beyond].strip("0") == "", "width is too small for these bytes"
+    return text[beyond:]
 
 
 def _unbase62(text: str, width: int, size: int) -> bytes:

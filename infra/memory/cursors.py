@@ -12,15 +12,35 @@ from infra.memory.wakeup import Wakeup
 from infra.ports import LogRecord, TopicPartition
 
 
+class _Cursor:
+    """Where one partition is read. Hears of its changes: a `Watcher`."""
+
+    __slots__ = ("log", "news", "next_offset", "paused", "wakeup")
+
+    def __init__(
+        self, log: PartitionLog, next_offset: int, news: "dict[_Cursor, None]", wakeup: Wakeup
+    ) -> None:
+        self.log = log
+        self.next_offset = next_offset
+        self.news = news
+        self.wakeup = wakeup
+        self.paused = False
+
+    def wake(self) -> None:
+        """Be looked at by the next poll, and wake the one that sleeps."""
+        self.news[self] = None
+        self.wakeup.wake()
+
+
 class Cursors:
     """Positions over a set of partitions."""
 
     def __init__(self, find: Callable[[TopicPartition], PartitionLog], wakeup: Wakeup) -> None:
         self._find = find
         self._wakeup = wakeup
-        self._positions: dict[TopicPartition, int] = {}
-        self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._paused: set[TopicPartition] = set()
+        self._cursors: dict[TopicPartition, _Cursor] = {}
+        self._news: dict[_Cursor, None] = {}
+        """Those that may have something to take, by how long they have: a dict for its order."""
         self._turn = 0
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -28,43 +48,47 @@ class Cursors:
 
         Raises: LogUnavailable for an unknown partition, and nothing changed.
         """
-        logs = {place: self._find(place) for place in positions}
+        news: dict[_Cursor, None] = {}
+        cursors = {
+            place: _Cursor(self._find(place), at, news, self._wakeup)
+            for place, at in positions.items()
+        }
         self.release()
-        self._positions, self._logs = dict(positions), logs
-        for partition in logs.values():
-            partition.watch(self._wakeup)
+        self._cursors, self._news = cursors, news
+        for cursor in cursors.values():
+            cursor.log.watch(cursor)
+            news[cursor] = None
         self._wakeup.wake()
 
     def release(self) -> None:
         """Read nothing from now on."""
-        for partition in self._logs.values():
-            partition.unwatch(self._wakeup)
-        self._positions, self._logs = {}, {}
-        self._paused.clear()
+        for cursor in self._cursors.values():
+            cursor.log.unwatch(cursor)
+        self._cursors, self._news = {}, {}
 
     def position(self, place: TopicPartition) -> int:
         """Return the next offset to be taken. Raises KeyError where it is not assigned."""
-        return self._positions[place]
+        return self._cursors[place].next_offset
 
     def seek(self, place: TopicPartition, offset: int) -> None:
         """Take from `offset` next; no effect where it is not assigned."""
-        if place in self._positions:
-            self._positions[place] = offset
-            self._wakeup.wake()
+        if place in self._cursors:
+            self._cursors[place].next_offset = offset
+            self._cursors[place].wake()
 
     def pause(self, places: Collection[TopicPartition]) -> None:
         """Take nothing of these until resumed or reassigned."""
-        self._paused.update(place for place in places if place in self._positions)
+        self._set_paused(places, True)
 
     def resume(self, places: Collection[TopicPartition]) -> None:
         """Undo `pause`."""
-        self._paused.difference_update(places)
+        self._set_paused(places, False)
         self._wakeup.wake()
 
     def idle(self) -> bool:
         """Tell whether there is nothing to take."""
-        for place, offset in self._positions.items():
-            if offset != self._logs[place].end and place not in self._paused:
+        for cursor in self._news:
+            if cursor.next_offset != cursor.log.end and not cursor.paused:
                 return False
         return True
 
@@ -73,22 +97,32 @@ class Cursors:
 
         Raises: OffsetUnreadable, and nothing was taken.
         """
-        ready: list[tuple[PartitionLog, int]] = []
-        logs, paused = self._logs, self._paused
-        for place, offset in self._positions.items():
-            partition = logs[place]
-            if offset == partition.end or place in paused:
+        ready: list[_Cursor] = []
+        for cursor in tuple(self._news):
+            log, offset = cursor.log, cursor.next_offset
+            if offset == log.end:
+                del self._news[cursor]
                 continue
-            if not partition.start <= offset < partition.end:
-                raise OffsetUnreadable(place.topic, place.partition, offset)
-            ready.append((partition, offset))
+            if cursor.paused:
+                continue
+            if not log.start <= offset < log.end:
+                raise OffsetUnreadable(log.place.topic, log.place.partition, offset)
+            ready.append(cursor)
         turn, taken = self._turn, list[LogRecord]()
         self._turn += 1
-        for index in range(len(ready)):
-            partition, offset = ready[(turn + index) % len(ready)]
-            records = partition.read(offset, count_max - len(taken))
-            self._positions[partition.place] = offset + len(records)
+        if len(ready) > 1:
+            turn %= len(ready)
+            ready = ready[turn:] + ready[:turn]
+        for cursor in ready:
+            records = cursor.log.read(cursor.next_offset, count_max - len(taken))
+            cursor.next_offset += len(records)
             taken.extend(records)
             if len(taken) >= count_max:
                 break
         return taken
+
+    def _set_paused(self, places: Collection[TopicPartition], paused: bool) -> None:
+        for place in places:
+            cursor = self._cursors.get(place)
+            if cursor is not None:
+                cursor.paused = paused

@@ -68,15 +68,16 @@ class MemoryGroupReader:
         fate = self._broker.faults.poll(self.name, self._group_name)
         if fate is not POLL or timeout_ms <= 0 or not self._is_idle():
             await self._suffer(fate)  # gives way in any case, as a wait does
+        over = loop.time() >= deadline_s
         try:
             while True:
                 if self._closed:
                     await self._check_open()
                 self._note_newest()
                 records = self._cursors.take(max_records)
-                if records or loop.time() >= deadline_s:
+                if records or over:
                     return records
-                await self._wakeup.sleep_until(deadline_s)
+                over = await self._wakeup.sleep_until(deadline_s)
         finally:
             if self._member is not None and not self._closed:
                 self._group.rest(self._member)

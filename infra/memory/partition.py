@@ -4,8 +4,16 @@ Owns offsets and append times, nothing of faults. Called by writers (append), cu
 broker (truncate), all on one event loop.
 """
 
-from infra.memory.wakeup import Wakeup
+from typing import Protocol
+
 from infra.ports import Appended, Bounds, Clock, LogRecord, TopicPartition
+
+
+class Watcher(Protocol):
+    """Whoever is told of every change of a partition."""
+
+    def wake(self) -> None:
+        """Hear that it grew, or was truncated."""
 
 
 class PartitionLog:
@@ -23,7 +31,7 @@ class PartitionLog:
         """The next offset to be appended."""
         self._last_append_ms = 0
         # A dict because its order is that of the watchers' arrival: a run replays exactly.
-        self._watchers: dict[Wakeup, None] = {}
+        self._watchers: dict[Watcher, None] = {}
 
     def bounds(self) -> Bounds:
         """Return the first readable offset and the next one to be appended."""
@@ -59,10 +67,10 @@ class PartitionLog:
         for watcher in self._watchers:
             watcher.wake()
 
-    def watch(self, watcher: Wakeup) -> None:
+    def watch(self, watcher: Watcher) -> None:
         """Wake `watcher` at each append from now on."""
         self._watchers[watcher] = None
 
-    def unwatch(self, watcher: Wakeup) -> None:
+    def unwatch(self, watcher: Watcher) -> None:
         """Undo `watch`; no effect where there was none."""
         self._watchers.pop(watcher, None)

@@ -42,20 +42,21 @@ class MemoryReader:
         """Return the next records, as soon as there are any; see the port."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_ms / 1000
-        fate = self._broker.faults.poll(self.name, None)
+        over, fate = False, self._broker.faults.poll(self.name, None)
         if fate.stall_ms:
             self._broker.fired["poll.stall"] += 1
         if fate.stall_ms or timeout_ms <= 0 or not self._cursors.idle():
             await asyncio.sleep(fate.stall_ms / 1000)  # gives way in any case, as a wait does
+            over = loop.time() >= deadline_s
         elif not self._closed:
-            await self._wakeup.sleep_until(deadline_s)
+            over = await self._wakeup.sleep_until(deadline_s)
         while True:
             if self._closed:
                 await self._check_open()
             records = self._cursors.take(max_records)
-            if records or loop.time() >= deadline_s:
+            if records or over:
                 return records
-            await self._wakeup.sleep_until(deadline_s)
+            over = await self._wakeup.sleep_until(deadline_s)
 
     async def close(self) -> None:
         """Stop reading."""

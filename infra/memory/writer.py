@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from infra.errors import LogUnavailable, SendRefused, SendUnknown
-from infra.memory.faults import SendFate
+from infra.memory.faults import DELIVER, SendFate
 from infra.memory.partition import PartitionLog
 from infra.ports import Appended, TopicPartition
 from schemas import limits
@@ -89,13 +89,15 @@ class MemoryWriter:
             _fail(future)
             return future
         fate = self._broker.faults.send(self.name, log.place, value)
-        lane = self._lanes.setdefault(log.place, _Lane())
-        send = _Send(log, key, value, tuple(headers), fate, future, bound_s)
-        if lane.in_flight is None and fate.kind == "deliver" and not fate.land_ms | fate.ack_ms:
+        lane = self._lanes.get(log.place)
+        if lane is None:
+            lane = self._lanes[log.place] = _Lane()
+        if lane.in_flight is None and fate is DELIVER:
             # The common case: it lands now; its acknowledgement takes a turn of the loop.
             self._room.release()
-            loop.call_soon(_acknowledge, future, _land(send))
+            loop.call_soon(_acknowledge, future, log.append(key, value, tuple(headers)))
             return future
+        send = _Send(log, key, value, tuple(headers), fate, future, bound_s)
         send.bound = loop.call_at(bound_s, self._break, lane)
         lane.queued.append(send)
         self._advance(lane)
@@ -138,7 +140,8 @@ class MemoryWriter:
     ) -> PartitionLog:
         """Return the record's partition. Raises SendRefused where it can never be appended."""
         size_bytes = len(value) + len(key or b"")
-        size_bytes += sum(len(name.encode()) + len(content) for name, content in headers)
+        for name, content in headers:
+            size_bytes += len(name.encode()) + len(content)
         if size_bytes > limits.KAFKA_MESSAGE_BYTES_MAX:
             raise SendRefused(f"a record of {size_bytes} bytes is too large for {place.topic}")
         try:

@@ -38,6 +38,42 @@ def test_an_idle_reader_does_not_wake() -> None:
     run_virtually(main())
 
 
+def test_a_poll_ends_in_its_own_time_whatever_earlier_ones_waited_for() -> None:
+    """An alarm that a woken poll leaves behind neither cuts short nor delays the next poll."""
+
+    async def main() -> None:
+        broker = broker_with()
+        reader, writer = broker.reader("r"), broker.writer("w")
+        reader.assign({HERE: 0})
+        for waited_ms, next_ms in ((10_000, 30_000), (30_000, 10_000)):
+            poll = asyncio.create_task(reader.poll(timeout_ms=waited_ms, max_records=9))
+            await asyncio.sleep(1)
+            await writer.send(*HERE, b"x")
+            assert [record.value for record in await poll] == [b"x"]
+            began_s = now_s()
+            assert await reader.poll(timeout_ms=next_ms, max_records=9) == []
+            assert now_s() - began_s == pytest.approx(next_ms / 1000)
+
+    run_virtually(main())
+
+
+def test_a_record_that_lands_while_its_partition_is_paused_is_taken_on_resuming() -> None:
+    """A pause hides news of a partition and loses none."""
+
+    async def main() -> None:
+        broker = broker_with()
+        member, writer = broker.group_reader("g", "m"), broker.writer("w")
+        await member.join(["t"])
+        await member.poll(timeout_ms=0, max_records=9)
+        member.pause([HERE])
+        await writer.send(*HERE, b"x")
+        assert await member.poll(timeout_ms=1_000, max_records=9) == []
+        member.resume([HERE])
+        assert [record.value for record in await member.poll(timeout_ms=0, max_records=9)] == [b"x"]
+
+    run_virtually(main())
+
+
 def test_dying_ends_a_waiting_poll() -> None:
     """A poll that waits when its reader dies raises at once."""
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from engine_workers.engine.port import StepOutput
 from engine_workers.job import Phase
 from gateway.reader import ReplyReader
+from infra.memory.partition import PartitionLog
 from infra.memory.wakeup import Wakeup
 from infra.ports import LogRecord, TopicPartition
 from schemas import limits
@@ -41,16 +42,15 @@ HEALTHY_S = 1.0
 class _Ear(Wakeup):
     """Hears each append to one partition at once."""
 
-    __slots__ = ("_checks", "_next_offset", "_place")
+    __slots__ = ("_checks", "_log", "_next_offset")
 
-    def __init__(self, checks: "Checks", place: TopicPartition) -> None:
+    def __init__(self, checks: "Checks", log: PartitionLog) -> None:
         super().__init__()
-        self._checks, self._place, self._next_offset = checks, place, 0
+        self._checks, self._log, self._next_offset = checks, log, 0
 
     def wake(self) -> None:
         """Take what was appended."""
-        log = self._checks.platform.broker.partition(self._place)
-        for record in log.read(self._next_offset, 1 << 30):
+        for record in self._log.read(self._next_offset, 1 << 30):
             self._next_offset = record.offset + 1
             self._checks.on_append(record)
 
@@ -90,7 +90,7 @@ class Checks:
         broker = self.platform.broker
         for name in (requests_topic(POOL), REPLIES, USAGE, IDEMPOTENCY):
             for log in broker.topic(name).partitions:
-                log.watch(_Ear(self, log.place))
+                log.watch(_Ear(self, log))
         for group in (workers_group(POOL), "metering"):
             broker.group_reader(group)
             broker.groups[group].commits = WatchedCommits(self)

@@ -9,6 +9,7 @@ class Events:
 
     def __init__(self, keep: int = 4_000) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
+        self._unhashed: list[str] = []
         self._kept: deque[str] = deque(maxlen=keep)
         self.count = 0
         self.fired: Counter[str] = Counter()
@@ -17,7 +18,7 @@ class Events:
     def note(self, now_s: float, text: str) -> None:
         """Add one event."""
         line = f"{now_s:9.4f} {text}"
-        self._hash.update(line.encode())
+        self._unhashed.append(line)
         self._kept.append(line)
         self.count += 1
 
@@ -28,6 +29,8 @@ class Events:
 
     def digest(self) -> str:
         """Return the hash over all events so far."""
+        self._hash.update("".join(self._unhashed).encode())
+        self._unhashed.clear()
         return self._hash.hexdigest()
 
     def tail(self, about: str | None, count: int = 60) -> list[str]:

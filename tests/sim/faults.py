@@ -50,6 +50,8 @@ class SeededFaults:
         self.quiet_from_s = 0.0
         """When the last consequence of a fault that was drawn so far is over."""
         self.on_send: Callable[[str, TopicPartition, bytes], None] = lambda *sent: None
+        self._send_chances: dict[str, list[tuple[str, float]]] = {}
+        """By writer: how likely each kind of fault is."""
         self._kinds = tuple(kind for kind in SEND_FAULTS if options.has(f"send-{kind}"))
 
     def send(self, writer: str, place: TopicPartition, value: bytes) -> SendFate:
@@ -57,13 +59,20 @@ class SeededFaults:
         if not self.active:
             return DELIVER
         self.on_send(writer, place, value)
-        purpose = writer.rpartition(":")[2]
-        for kind in self._kinds:
-            table = _DELAY_CHANCE if kind == "delay" else _SEND_CHANCE
-            if self._random.random() < table.get(purpose, 0.0) * self._options.intensity:
+        chances = self._send_chances.get(writer)
+        if chances is None:
+            chances = self._send_chances[writer] = self._chances_of(writer.rpartition(":")[2])
+        draw = self._random.random
+        for kind, chance in chances:
+            if draw() < chance:
                 fate = self._fate(kind)
                 return fate if self._allows() else DELIVER
         return DELIVER
+
+    def _chances_of(self, purpose: str) -> list[tuple[str, float]]:
+        intensity = self._options.intensity
+        delay, other = _DELAY_CHANCE.get(purpose, 0.0), _SEND_CHANCE.get(purpose, 0.0)
+        return [(kind, (delay if kind == "delay" else other) * intensity) for kind in self._kinds]
 
     def poll(self, reader: str, group: str | None) -> PollFate:
         """Decide on one poll."""

@@ -53,6 +53,7 @@ class Judged:
     ended_s: float = 0.0
     end_offset: int | None = None
     history: list[Moment] = field(default_factory=list)
+    _usage: UsageRecorded | None = None
 
     @property
     def ended(self) -> bool:
@@ -126,6 +127,11 @@ class Judged:
 
     def usage(self) -> UsageRecorded:
         """Return what the usage of this ended reply must be, to the byte."""
+        if self._usage is None or not self.ended:
+            self._usage = self._make_usage()
+        return self._usage
+
+    def _make_usage(self) -> UsageRecorded:
         assert self.first is not None, "an ended reply began"
         identity, placement, header = self.first.identity, self.first.placement, self.first.header
         terminal = self.terminal.terminal if self.terminal is not None else None

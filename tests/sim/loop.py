@@ -10,6 +10,7 @@ import heapq
 import random
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import Any
 
 STEPS_MAX = 3_000_000
@@ -66,26 +67,23 @@ def _nothing() -> None:
     """Stand in the place of a callback that was cancelled."""
 
 
-class SimHandle(asyncio.TimerHandle):
-    """A callback to come, ready or timed; lighter than asyncio's own."""
+class SimHandle(list[Any]):
+    """A callback to come, ready or timed: callback, arguments, context.
+
+    A list, because nothing else that can be changed is made as fast, and a run makes thousands.
+    """
 
     __slots__ = ()
 
-    def __init__(
-        self, when_s: float, callback: Callable[..., Any], args: tuple[Any, ...], context: Context
-    ) -> None:
-        self._when = when_s
-        self._callback = callback
-        self._args = args
-        self._context = context
-        self._cancelled = False
-        self._source_traceback = None
-        self._repr = None
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:  # type: ignore[override]  # lists have none
+        return 0  # not by address: sets of handles iterate alike in every run
 
     def cancel(self) -> None:
         """Never call back; what it held is let go."""
-        self._cancelled = True
-        self._callback, self._args = _nothing, ()
+        self[:2] = _nothing, ()
 
 
 class SimLoop(asyncio.base_events.BaseEventLoop):
@@ -106,6 +104,9 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
         self._tasks: list[SimTask] = []
         self.steps = 0
         self.violation: BaseException | None = None
+        # Calls without a frame: each of the thousands of futures and tasks makes these two.
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
+        self.get_debug = bool  # type: ignore[method-assign]  # which says False
         self.set_task_factory(_make_task)  # type: ignore[arg-type]  # typeshed wants a Future
         self.set_exception_handler(_report)
 
@@ -117,7 +118,7 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> SimHandle:
         """Call back as soon as its turn is drawn."""
-        handle = SimHandle(self._now_s, callback, args, context or copy_context())
+        handle = SimHandle((callback, args, context or copy_context()))
         self._ready.append(handle)
         return handle
 
@@ -125,9 +126,12 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> SimHandle:
         """Call back at a time; those of one time in the order in which they were set."""
-        handle = SimHandle(when, callback, args, context or copy_context())
-        self._timers_set += 1
-        heapq.heappush(self._timers, (when, self._timers_set, handle))
+        handle = SimHandle((callback, args, context or copy_context()))
+        if when <= self._now_s:
+            self._ready.append(handle)
+        else:
+            self._timers_set += 1
+            heapq.heappush(self._timers, (when, self._timers_set, handle))
         return handle
 
     def call_later(  # type: ignore[override]  # typeshed wants variadic types
@@ -163,6 +167,8 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
             except RuntimeError:
                 pass  # the stop that the end of the run itself had asked for
         self.close()
+        for held in (self._tasks, self._timers, self._parked):
+            held.clear()
 
     async def _clear(self, end: Callable[[], None]) -> None:
         end()
@@ -208,20 +214,14 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
             self.call_soon(self.after_steps, count - 1, call, context=context)
 
     def _run_once(self) -> None:
-        ready, timers, draw = self._ready, self._timers, self._random.random
-        pop_timer, shuffled = heapq.heappop, self._shuffled
+        ready, draw, shuffled = self._ready, self._random.random, self._shuffled
         while not self._stopping:  # type: ignore[attr-defined]  # of the base
             if not ready:
-                self._jump(timers)
-            while timers and timers[0][0] <= self._now_s:
-                ready.append(pop_timer(timers)[2])
-            if not ready:
-                continue
-            index = int(draw() * len(ready)) if shuffled else 0
-            if index:
-                ready[0], ready[index] = ready[index], ready[0]
-            handle = ready.pop(0)
-            if handle._cancelled:
+                self._jump(self._timers)
+            count = len(ready)
+            handle = ready.pop(int(draw() * count) if shuffled and count > 1 else 0)
+            callback, arguments, context = handle
+            if callback is _nothing:
                 continue
             if self._pauses and self._is_paused(handle):
                 self._parked.append(handle)
@@ -230,25 +230,28 @@ class SimLoop(asyncio.base_events.BaseEventLoop):
             if self.steps > STEPS_MAX:
                 self.violate(Violation(f"no end after {STEPS_MAX} steps"))
             try:  # here, not in a method of its own: nothing else runs as often
-                handle._context.run(handle._callback, *handle._args)
+                context.run(callback, *arguments)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
-                said = {"message": f"in {handle._callback}", "exception": error}
+                said = {"message": f"in {callback}", "exception": error}
                 self.call_exception_handler(said)
 
     def _jump(self, timers: list[tuple[float, int, SimHandle]]) -> None:
-        while timers and timers[0][2]._cancelled:
+        while timers and timers[0][2][0] is _nothing:
             heapq.heappop(timers)
         if not timers:
             raise Violation("deadlock: nothing is ready and no timer is set")
-        self._now_s = max(self._now_s, timers[0][0])
+        now_s = self._now_s = timers[0][0]
+        while timers and timers[0][0] <= now_s:
+            self._ready.append(heapq.heappop(timers)[2])
 
     def _is_paused(self, handle: SimHandle) -> bool:
-        process = handle._context.get(CURRENT)
+        callback, _, context = handle
+        process = context.get(CURRENT)
         if process is None or not process.paused:
             return False
-        module = getattr(handle._callback, "__module__", None)
+        module = getattr(callback, "__module__", None)
         return not (isinstance(module, str) and module.startswith(NETWORK))
 
     def _process_events(self, event_list: Iterable[Any]) -> None:

@@ -151,14 +151,9 @@ def start_searches(
 ) -> "dict[str, Future[Found]]":
     """Look for many planted bugs on several cores; return what each search will come to."""
     pool = _pool(jobs)
-    searches = {name: pool.submit(_search, name, within_cpu_s, sound_seeds) for name in planted}
+    searches = {name: pool.submit(find, name, within_cpu_s, sound_seeds) for name in planted}
     pool.shutdown(wait=False)  # ends once all searches have
     return searches
-
-
-def _search(planted: str, within_cpu_s: float, sound_seeds: int) -> Found:
-    quiet()
-    return find(planted, within_cpu_s, sound_seeds)
 
 
 def _outcomes(seeds: list[int], jobs: int) -> Iterator[Outcome]:
@@ -174,7 +169,15 @@ def _outcomes(seeds: list[int], jobs: int) -> Iterator[Outcome]:
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
     # Spawned, not forked: a run must not depend on what its parent process happened to hold.
-    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_prepare)
+
+
+def _prepare() -> None:
+    """Make a process ready that does nothing but runs: what it has loaded is never waste."""
+    quiet()
+    gc.collect()
+    gc.disable()
+    gc.freeze()
 
 
 def _run_chunk(first: int) -> list[Outcome]:
@@ -182,7 +185,6 @@ def _run_chunk(first: int) -> list[Outcome]:
 
 
 def _run_some(seeds: list[int]) -> list[Outcome]:
-    quiet()
     outcomes = []
     with _collecting_between_runs() as collect:
         for seed in seeds:
@@ -194,9 +196,9 @@ def _run_some(seeds: list[int]) -> list[Outcome]:
 @contextmanager
 def _collecting_between_runs() -> Iterator[Callable[[], object]]:
     """Collect only when told to: finished runs are large cycles, running ones hold no waste."""
-    gc.collect()
-    gc.disable()
-    gc.freeze()
+    prepared = not gc.isenabled()
+    if not prepared:
+        _prepare()
     runs = itertools.count(1)
 
     def collect() -> None:
@@ -206,5 +208,6 @@ def _collecting_between_runs() -> Iterator[Callable[[], object]]:
     try:
         yield collect
     finally:
-        gc.unfreeze()
-        gc.enable()
+        if not prepared:
+            gc.unfreeze()
+            gc.enable()

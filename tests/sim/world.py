@@ -122,7 +122,14 @@ class World:
         )
         self.loop.clear(self._end)
         asyncio.set_event_loop(None)
+        self._let_go()
         return outcome
+
+    def _let_go(self) -> None:
+        """Drop what a run has filled, so that little is left to a collection of cycles."""
+        self._graves.clear()
+        for part in (self.broker, self.checks, self.crowd, self.platform.events):
+            vars(part).clear()
 
     def _end(self) -> None:
         """Leave nothing behind, also where a violation stopped everything in its midst."""

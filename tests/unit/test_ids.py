@@ -1,11 +1,17 @@
 """Public ids: they round-trip, and forged ones are refused."""
 
+import hmac
+import string
+import struct
+import uuid
+
 import pytest
 
 from schemas.ids import (
     InvalidId,
     Locator,
     RequestId,
+    base62,
     find_request_id,
     read_reply_id,
     show_reply_id,
@@ -40,6 +46,34 @@ def test_changing_any_character_of_a_reply_id_is_noticed() -> None:
         other = "0" if reply_id[index] != "0" else "1"
         with pytest.raises(InvalidId):
             read_reply_id(reply_id[:index] + other + reply_id[index + 1 :], "org", "w", KEY)
+
+
+@pytest.mark.parametrize("width", [22, 23, 66])
+def test_base62_has_one_digit_for_each_power_of_62(width: int) -> None:
+    """Digits stand most significant first, filled up with zeros to the width asked for."""
+    alphabet = string.digits + string.ascii_uppercase + string.ascii_lowercase
+    for raw in (b"\0" * 16, b"\0" * 15 + b"\x3e", bytes(range(16)), b"\xff" * 16):
+        digits, number = "", int.from_bytes(raw, "big")
+        for _ in range(width):
+            number, digit = divmod(number, 62)
+            digits = alphabet[digit] + digits
+        assert base62(raw, width) == digits
+
+
+def test_base62_refuses_a_width_that_is_too_small() -> None:
+    """No digit is ever dropped."""
+    for width in (21, 10, 1):
+        with pytest.raises(AssertionError):
+            base62(b"\xff" * 16, width)
+
+
+def test_a_reply_id_is_the_same_for_ever() -> None:
+    """Ids that clients hold stay good: the locator's bytes and its HMAC-SHA256, in base62."""
+    body = struct.pack(">BHIHQ16s", 1, 1, 2**32 - 1, 3, 2**40, uuid.UUID(REQUEST).bytes)
+    names = b"\0\x03org\0\x01w"
+    mac = hmac.digest(KEY, body + names, "sha256")[:16]
+    shown = show_reply_id("openai", LOCATOR, REQUEST, "org", "w", KEY)
+    assert shown == "chatcmpl-" + base62(body + mac, 66)
 
 
 def test_every_public_form_leads_to_the_same_request_id() -> None:
