@@ -58,6 +58,8 @@ class ChatTemplate:
             ).strftime(form)
         try:
             self._template = environment.from_string(source)
+            # Copied for every prompt, which is slow of the chain of dictionaries that it is.
+            self._template.globals = dict(self._template.globals)
             names = {node.name for node in environment.parse(source).find_all(nodes.Name)}
         except jinja2.TemplateError as error:
             raise StartupError(f"the model's chat template is malformed: {error}") from error

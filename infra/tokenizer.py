@@ -3,12 +3,13 @@
 What a prompt's text is, and that no client's text in it becomes a control token, is
 `prompt_text.py`'s matter.
 
-Called by the gateway. `encode` releases the GIL and is meant for a thread; the rest is quick.
+Called by the gateway. `encode` of a long prompt is meant for a thread; the rest is quick.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +20,7 @@ from infra.chat_template import ChatTemplate
 from infra.errors import StartupError
 from infra.ports import Clock
 from infra.prompt_text import Prompt, PromptRenderer
+from infra.prompt_tokens import AddedToken, PromptEncoder, cuts_of
 from infra.token_bytes import spelling_reader
 from schemas.assembler import TokenDecoder
 from schemas.dialects.canonical import CanonicalMessage, Tool
@@ -41,7 +43,12 @@ class Tokenizer:
         self._template = template
         self.eos_ids = eos_ids
         self.template_hash = hashlib.sha256(template.source.encode()).hexdigest()
-        added = tokenizer.get_added_tokens_decoder().values()
+        by_id = tokenizer.get_added_tokens_decoder()
+        added = by_id.values()
+        self._encoder = PromptEncoder(
+            partial(self._encoded, add_special_tokens=False),
+            cuts_of(tokenizer.to_str(), map(_added, by_id.items())),
+        )
         self._added_texts = {token.content for token in added}
         decoder = tokenizer.decoder.__getstate__().decode() if tokenizer.decoder else ""
         self._spelled = spelling_reader(decoder)
@@ -101,13 +108,14 @@ class Tokenizer:
         return prompt.size_bytes // self._bytes_per_token_max
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Return the prompt's token ids. Releases the GIL; call it off the event loop."""
-        # Of the library's calls only the batch ones release the GIL. The template itself writes the
-        # begin-of-sequence token.
-        encodings = self._tokenizer.encode_batch_fast(
-            prompt.pieces, add_special_tokens=prompt.is_raw
-        )
-        return [token_id for encoding in encodings for token_id in encoding.ids]
+        """Return the prompt's token ids. Of a long prompt it releases the GIL: call it in a thread.
+
+        The template itself writes the begin-of-sequence token.
+        """
+        if prompt.is_raw:
+            encoded = self._encoded(prompt.pieces, add_special_tokens=True)
+            return [token_id for token_ids in encoded for token_id in token_ids]
+        return self._encoder.encode(prompt.pieces)
 
     def decoder(self) -> TokenDecoder:
         """Return a fresh incremental decoder; control tokens release nothing."""
@@ -152,6 +160,11 @@ class Tokenizer:
             return b""
         return spelling.encode() if spelling in self._added_texts else self._spelled(spelling)
 
+    def _encoded(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
+        # Of the library's calls only the batch ones release the GIL.
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+        return [encoding.ids for encoding in encodings]
+
 
 class _StreamDecoder:
     """Incremental decoding of one choice. Implements `schemas.assembler.TokenDecoder`."""
@@ -179,6 +192,12 @@ class _StreamDecoder:
             # starts afresh, and so does this one: both see the same text (vllm#17448).
             self._step = DecodeStream(skip_special_tokens=True).step
             return self._step(self._tokenizer, token_id) or ""
+
+
+def _added(entry: tuple[int, tokenizers.AddedToken]) -> AddedToken:
+    token_id, token = entry
+    bound = token.lstrip or token.rstrip or token.single_word or token.normalized
+    return AddedToken(token_id=token_id, content=token.content, is_plain=not bound)
 
 
 def _settings(file: Path) -> dict[str, object]:
