@@ -1,9 +1,11 @@
 """The HTTP application as data: routes, one middleware, what 404 and 405 mean.
 
-Owns which path means which handler. Made by the composition root and by tests from `Deps`.
+Owns which path means which handler, and that POSTs which read a body go to theirs without passing
+the layers and the list of routes that all other calls pass. Made by the composition root and by
+tests from `Deps`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import generation, information, resumption
-from gateway.call import call_of
+from gateway.call import Call, call_of
 from gateway.deps import Deps
 from gateway.edge import Edge
 from gateway.errors import MethodNotAllowed, PathUnknown
@@ -22,22 +24,26 @@ from gateway.errors import MethodNotAllowed, PathUnknown
 __all__ = ["build_app", "routes_of"]
 
 Handler = Callable[[Request, Deps], Awaitable[ASGIApp]]
+Reader = Callable[[Call, Receive, Deps], Awaitable[ASGIApp]]
+"""A handler of a POST: it reads the body."""
 
 _PREFIXES = ("/v1", "/v1/v1")
 """Both: clients whose base URL holds `/v1` already ask for `/v1/v1/messages`."""
 
-_GENERATING: tuple[tuple[str, Handler], ...] = (
+_GENERATING: tuple[tuple[str, Reader], ...] = (
     ("/messages", generation.messages),
     ("/chat/completions", generation.chat_completions),
     ("/completions", generation.completed_text),
     ("/responses", generation.responded),
 )
+_READING: tuple[tuple[str, Reader], ...] = (
+    ("/messages/count_tokens", generation.count_tokens),
+    *_GENERATING,
+    ("/embeddings", generation.embeddings),
+)
 _API: tuple[tuple[str, str, Handler], ...] = (
-    ("POST", "/messages/count_tokens", generation.count_tokens),
-    *(("POST", path, handler) for path, handler in _GENERATING),
     *(("GET", f"{path}/{{reply_id}}", resumption.retrieve) for path, _ in _GENERATING),
     *(("POST", f"{path}/{{reply_id}}/cancel", resumption.cancel) for path, _ in _GENERATING),
-    ("POST", "/embeddings", generation.embeddings),
     ("GET", "/models", information.list_models),
     ("GET", "/models/{model_id:path}", information.retrieve_model),
     ("GET", "/openapi.json", information.openapi),
@@ -51,7 +57,7 @@ _OWN: tuple[tuple[str, str, Handler], ...] = (
 )
 
 
-def build_app(deps: Deps) -> Starlette:
+def build_app(deps: Deps) -> ASGIApp:
     """Return the application over these dependencies."""
     app = Starlette(
         routes=routes_of(deps),
@@ -59,7 +65,16 @@ def build_app(deps: Deps) -> Starlette:
         exception_handlers={HTTPException: _refuse},
     )
     app.router.redirect_slashes = False  # a path is known or it is not; POSTs are not sent twice
-    return app
+    posts = {
+        path: Edge(_ReadingEndpoint(path, reader, deps), deps)
+        for path, reader in _reading().items()
+    }
+
+    def route(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        straight = posts.get(scope["path"]) if scope.get("method") == "POST" else None
+        return (straight or app)(scope, receive, send)
+
+    return route
 
 
 def routes_of(deps: Deps | None = None) -> list[Route]:
@@ -73,9 +88,20 @@ def routes_of(deps: Deps | None = None) -> list[Route]:
         ),
     ]
     return [
-        Route(path, _Endpoint(path, handler, deps), methods=[method])
-        for method, path, handler in table
+        *(
+            Route(path, _ReadingEndpoint(path, reader, deps), methods=["POST"])
+            for path, reader in _reading().items()
+        ),
+        *(
+            Route(path, _Endpoint(path, handler, deps), methods=[method])
+            for method, path, handler in table
+        ),
     ]
+
+
+def _reading() -> Mapping[str, Reader]:
+    """Return the handlers that read a body, by path."""
+    return {prefix + path: reader for prefix in _PREFIXES for path, reader in _READING}
 
 
 class _Endpoint:
@@ -90,6 +116,22 @@ class _Endpoint:
         assert self._deps is not None, "routes without dependencies serve nobody"
         call_of(scope).route = self._route
         response = await self._handler(Request(scope, receive, send), self._deps)
+        await response(scope, receive, send)
+
+
+class _ReadingEndpoint:
+    """A handler that reads a body as an ASGI application; errors pass through to the edge."""
+
+    def __init__(self, route: str, handler: Reader, deps: Deps | None) -> None:
+        self._route = route
+        self._handler = handler
+        self._deps = deps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self._deps is not None, "routes without dependencies serve nobody"
+        call = call_of(scope)
+        call.route = self._route
+        response = await self._handler(call, receive, self._deps)
         await response(scope, receive, send)
 
 

@@ -5,8 +5,6 @@ Owns how a secret is read from headers. Keys themselves come from `infra/control
 
 from collections.abc import Mapping
 
-from starlette.datastructures import Headers
-
 from gateway.errors import NotAuthenticated, NotPermitted
 from infra.keys import find_key
 from schemas.operations import KeyCreated
@@ -17,7 +15,7 @@ __all__ = ["authenticate", "identity_of", "require_admin", "secret_of"]
 _SECRET_CHARS_MAX = 512
 
 
-def secret_of(headers: Headers) -> str | None:
+def secret_of(headers: Mapping[str, str]) -> str | None:
     """Return the secret of a call: `x-api-key`, or else a Bearer token; None where neither is."""
     secret = headers.get("x-api-key")
     if secret:
@@ -26,7 +24,7 @@ def secret_of(headers: Headers) -> str | None:
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
-def authenticate(headers: Headers, keys: Mapping[str, KeyCreated]) -> KeyCreated:
+def authenticate(headers: Mapping[str, str], keys: Mapping[str, KeyCreated]) -> KeyCreated:
     """Return the key of a call. Raises NotAuthenticated."""
     secret = secret_of(headers)
     if secret is None:

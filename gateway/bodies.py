@@ -5,13 +5,12 @@ turns of the event loop. Knows no field of any dialect.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
-from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from gateway.errors import BodyTooLarge, BodyTooSlow, ClientGone, Overloaded
@@ -50,15 +49,21 @@ class BodyReader:
         self._body_bytes_max = body_bytes_max
         self._held_bytes = 0
 
-    async def read_json(self, headers: Headers, receive: Receive) -> JsonBody:
-        """Return the decoded body.
+    async def read_json(
+        self, headers: Mapping[str, str], receive: Receive, *, arrived: bool = False
+    ) -> JsonBody:
+        """Return the decoded body, which lies in memory already where it has `arrived`.
 
         Raises: BodyTooLarge (inflated, too), BodyTooSlow, Overloaded, ClientGone, InvalidRequest
             (no JSON, or compressed in a way that is not known).
         """
         compressed = is_compressed(headers)
         with self._hold() as body:
-            await self._read(headers, receive, body)
+            await self._refuse_if_announced(headers, receive)
+            if arrived:
+                await self._read_within_bounds(headers, receive, body)
+            else:
+                await self._read_in_time(headers, receive, body)
             if compressed:
                 await self._inflate(body)
             raw = JsonBody(value=body, size_bytes=len(body))
@@ -71,28 +76,37 @@ class BodyReader:
         body[:] = content
         self._require_room()
 
-    async def _read(self, headers: Headers, receive: Receive, body: bytearray) -> None:
+    async def _refuse_if_announced(self, headers: Mapping[str, str], receive: Receive) -> None:
         announced = headers.get("content-length", "")
         if announced.isdigit() and int(announced) > self._body_bytes_max:
             await self._refuse(headers, receive, int(announced))
+
+    async def _read_in_time(
+        self, headers: Mapping[str, str], receive: Receive, body: bytearray
+    ) -> None:
         try:
             async with asyncio.timeout(limits.HTTP_BODY_READ_MS / 1000):
-                more = True
-                while more:
-                    chunk, more = await _next_chunk(receive)
-                    self._held_bytes += len(chunk)
-                    body += chunk
-                    if len(body) > self._body_bytes_max:
-                        await self._refuse(headers, receive, len(body) if more else 0)
-                    self._require_room()
+                await self._read_within_bounds(headers, receive, body)
         except TimeoutError as error:
             raise BodyTooSlow("the request body did not arrive in time") from error
+
+    async def _read_within_bounds(
+        self, headers: Mapping[str, str], receive: Receive, body: bytearray
+    ) -> None:
+        more = True
+        while more:
+            chunk, more = await _next_chunk(receive)
+            self._held_bytes += len(chunk)
+            body += chunk
+            if len(body) > self._body_bytes_max:
+                await self._refuse(headers, receive, len(body) if more else 0)
+            self._require_room()
 
     def _require_room(self) -> None:
         if self._held_bytes > limits.HTTP_BODIES_BYTES_MAX:
             raise Overloaded("Overloaded: too many large bodies at once")
 
-    async def _refuse(self, headers: Headers, receive: Receive, announced: int) -> None:
+    async def _refuse(self, headers: Mapping[str, str], receive: Receive, announced: int) -> None:
         """Drain what is left, within bounds, so that the answer is not lost to a reset."""
         waits = "expect" in headers  # for our 100: then nothing was sent and nothing is to drain
         if 0 < announced <= limits.HTTP_DRAIN_BYTES_MAX and not waits:

@@ -4,11 +4,10 @@ Owns the mutable facts of a call and which dialect answers it. Sends nothing. Ma
 filled in by the handlers.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from schemas.ids import RequestId
@@ -37,6 +36,10 @@ class Connection(Protocol):
     def is_clogged(self) -> bool:
         """True while its client reads more slowly than it is written to: a write would wait."""
 
+    @property
+    def has_body(self) -> bool:
+        """True once the whole body of a call lies in memory: reading it waits for nobody."""
+
     def write(self, body: bytes) -> None:
         """Write more of the body that is under way, at once: only while it is not clogged."""
 
@@ -59,6 +62,8 @@ class Call:
     method: str
     path: str
     began_s: float
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of the request, by lower-case name; of one that comes twice the first."""
     route: str = "unknown"
     """The route's pattern, for metrics: paths themselves are without number."""
     identity: Identity | None = None
@@ -68,25 +73,36 @@ class Call:
     reason: str | None = None
     """How it ended where that is not what the status says: a stop or close reason, `gone`."""
     stream: bool = False
-    accept_encoding: str = ""
     prompt_tokens: int = 0
     output_tokens: int = 0
     first_token_s: float | None = None
     connection: Connection | None = None
     """None where the server has no such extension."""
 
+    @property
+    def accept_encoding(self) -> str:
+        """How the client takes a body compressed, empty where it does not say."""
+        return self.headers.get("accept-encoding", "")
+
+    def keep_headers(self, *names: str) -> None:
+        """Let go of all other headers: a stream may last for long."""
+        self.headers = {name: self.headers[name] for name in names if name in self.headers}
+
     @classmethod
     def begin(cls, scope: Scope, request_id: RequestId, began_s: float) -> "Call":
         """Make the call of a scope and keep it there."""
-        headers, path = Headers(scope=scope), scope["path"]
+        headers, path = dict[str, str](), scope["path"]
+        for name, value in scope["headers"]:
+            headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        extensions = scope.get("extensions") or {}
         call = cls(
             request_id=request_id,
             dialect=dialect_of(path, headers),
             method=scope["method"],
             path=path,
+            headers=headers,
             began_s=began_s,
-            accept_encoding=headers.get("accept-encoding", ""),
-            connection=scope.get("extensions", {}).get(CONNECTION_EXTENSION),
+            connection=extensions.get(CONNECTION_EXTENSION),
         )
         scope.setdefault("state", {})[_STATE] = call
         return call
@@ -99,7 +115,7 @@ def call_of(scope: Scope) -> Call:
     return call
 
 
-def dialect_of(path: str, headers: Headers) -> Dialect:
+def dialect_of(path: str, headers: Mapping[str, str]) -> Dialect:
     """Return who asks: by path, elsewhere (`/v1/models`) by the `anthropic-version` header."""
     first = next((part for part in path.split("/") if part and part != "v1"), "")
     if first in _DIALECTS:

@@ -7,11 +7,10 @@ cookies, so credentials are not allowed and no origin can ride on a user's login
 Source: https://fetch.spec.whatwg.org/#http-cors-protocol
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from starlette.datastructures import Headers
 from starlette.responses import Response
 
 __all__ = ["CrossOrigin"]
@@ -42,7 +41,7 @@ class CrossOrigin:
         """Return what a comma-separated setting allows."""
         return cls(origins=frozenset(filter(None, map(str.strip, setting.split(",")))))
 
-    def headers(self, asked: Headers) -> Iterable[tuple[bytes, bytes]]:
+    def headers(self, asked: Mapping[str, str]) -> Iterable[tuple[bytes, bytes]]:
         """Return the headers that let the asking page read an answer."""
         if not self.origins:
             return ()
@@ -55,7 +54,7 @@ class CrossOrigin:
             (b"vary", b"origin"),
         )
 
-    def preflight(self, method: str, asked: Headers) -> Response | None:
+    def preflight(self, method: str, asked: Mapping[str, str]) -> Response | None:
         """Return the answer to a browser that asks beforehand, None where this is not that."""
         if method != "OPTIONS" or "access-control-request-method" not in asked:
             return None

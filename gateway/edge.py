@@ -2,10 +2,9 @@
 
 Owns what must hold for each response whatever the handler does: request id headers, the error
 shape, what other origins may read, the canonical log line and the metrics of a call. Wraps the
-whole application as middleware.
+whole application as middleware, and each endpoint that is called past it.
 """
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.answers import error_answer
@@ -36,7 +35,6 @@ class Edge:
             return
         deps = self._deps
         call = Call.begin(scope, RequestId(deps.entropy.uuid()), deps.clock.monotonic_s())
-        asked = Headers(scope=scope)
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -44,12 +42,12 @@ class Edge:
                 message["headers"] = [
                     *message.get("headers", ()),
                     *self._headers(call),
-                    *deps.cross_origin.headers(asked),
+                    *deps.cross_origin.headers(call.headers),
                 ]
             await send(message)
 
         try:
-            app = deps.cross_origin.preflight(call.method, asked) or self._app
+            app = deps.cross_origin.preflight(call.method, call.headers) or self._app
             await app(scope, receive, answer)
         except ClientGone as error:
             call.reason = "gone"

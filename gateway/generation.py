@@ -8,14 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive
 
 from gateway.answers import json_answer
 from gateway.auth import authenticate, identity_of
 from gateway.bodies import JsonBody
-from gateway.call import call_of
+from gateway.call import Call
 from gateway.cursor import Cursor, read_cursor
 from gateway.delivery import deliver
 from gateway.deps import Deps
@@ -46,55 +45,54 @@ Parse = Callable[[object, str], CanonicalRequest]
 _RESUMABLE = "millstream-resumable"
 
 
-async def messages(request: Request, deps: Deps) -> ASGIApp:
+async def messages(call: Call, receive: Receive, deps: Deps) -> ASGIApp:
     """POST /v1/messages."""
-    return await _answer(request, deps, partial(anthropic.parse, verify=_verifier(deps)))
+    return await _answer(call, receive, deps, partial(anthropic.parse, verify=_verifier(deps)))
 
 
-async def chat_completions(request: Request, deps: Deps) -> ASGIApp:
+async def chat_completions(call: Call, receive: Receive, deps: Deps) -> ASGIApp:
     """POST /v1/chat/completions."""
-    return await _answer(request, deps, openai.parse)
+    return await _answer(call, receive, deps, openai.parse)
 
 
-async def completed_text(request: Request, deps: Deps) -> ASGIApp:
+async def completed_text(call: Call, receive: Receive, deps: Deps) -> ASGIApp:
     """POST /v1/completions."""
-    return await _answer(request, deps, completions.parse)
+    return await _answer(call, receive, deps, completions.parse)
 
 
-async def responded(request: Request, deps: Deps) -> ASGIApp:
+async def responded(call: Call, receive: Receive, deps: Deps) -> ASGIApp:
     """POST /v1/responses."""
-    return await _answer(request, deps, responses.parse)
+    return await _answer(call, receive, deps, responses.parse)
 
 
-async def count_tokens(request: Request, deps: Deps) -> Response:
+async def count_tokens(call: Call, receive: Receive, deps: Deps) -> Response:
     """POST /v1/messages/count_tokens."""
-    admit(request, deps)
-    version = _version(request)
-    body = await _body(request, deps)
+    admit(call, deps)
+    version = _version(call)
+    body = await _body(call, receive, deps)
     parse = partial(anthropic.parse_count, version=version, verify=_verifier(deps))
     canonical = await body.through(parse)
     tokens = await deps.prompts.tokens(canonical)
     return json_answer({"input_tokens": len(tokens)})
 
 
-async def embeddings(request: Request, deps: Deps) -> Response:
+async def embeddings(call: Call, receive: Receive, deps: Deps) -> Response:
     """POST /v1/embeddings: a clear refusal, as no model that is served makes any."""
-    admit(request, deps)
-    body = await _body(request, deps)
-    await body.through(partial(parse_embedding, version=_version(request)))
+    admit(call, deps)
+    body = await _body(call, receive, deps)
+    await body.through(partial(parse_embedding, version=_version(call)))
     served = deps.model.alias
     raise InvalidRequest(
         "model", f"{served} generates text and makes no embeddings", code="model_not_supported"
     )
 
 
-def admit(request: Request, deps: Deps) -> KeyCreated:
+def admit(call: Call, deps: Deps) -> KeyCreated:
     """Return the key of a call. Raises Overloaded while starting, NotAuthenticated."""
-    call = call_of(request.scope)
     unready = deps.unready()
     if unready is not None:
         raise Overloaded(f"Overloaded: {unready}")
-    key = authenticate(request.headers, deps.control.keys)
+    key = authenticate(call.headers, deps.control.keys)
     call.identity = identity_of(key, None)
     return key
 
@@ -106,14 +104,14 @@ def require_model(model: str, deps: Deps) -> None:
         raise ModelUnknown(f"model: {shown(model)} (this platform serves: {served})")
 
 
-async def _answer(request: Request, deps: Deps, parse: Parse) -> ASGIApp:
+async def _answer(call: Call, receive: Receive, deps: Deps, parse: Parse) -> ASGIApp:
     """Take a generating POST through its checks; return the response that delivers its reply."""
-    key = admit(request, deps)
-    version = _version(request)
-    body = await _body(request, deps)
-    wish = await _wish(request, body, version)
+    key = admit(call, deps)
+    version = _version(call)
+    body = await _body(call, receive, deps)
+    wish = await _wish(call, body, version)
     canonical = await body.through(lambda value: parse(value, version))
-    return await _generate(request, deps, key, canonical, wish)
+    return await _generate(call, deps, key, canonical, wish)
 
 
 def _verifier(deps: Deps) -> Callable[[str, str], bool]:
@@ -121,18 +119,19 @@ def _verifier(deps: Deps) -> Callable[[str, str], bool]:
     return lambda thinking, signature: verify_thinking(thinking, signature, deps.locator_key)
 
 
-def _version(request: Request) -> str:
+def _version(call: Call) -> str:
     """Return the version of the dialect. Raises InvalidRequest."""
-    if call_of(request.scope).dialect is Dialect.ANTHROPIC:
-        return anthropic.check_version(request.headers.get("anthropic-version"))
+    if call.dialect is Dialect.ANTHROPIC:
+        return anthropic.check_version(call.headers.get("anthropic-version"))
     return "v1"
 
 
-async def _body(request: Request, deps: Deps) -> JsonBody:
-    body = await deps.bodies.read_json(request.headers, request.receive)
+async def _body(call: Call, receive: Receive, deps: Deps) -> JsonBody:
+    arrived = call.connection is not None and call.connection.has_body
+    body = await deps.bodies.read_json(call.headers, receive, arrived=arrived)
     model = body.value.get("model") if isinstance(body.value, dict) else None
     if isinstance(model, str):
-        call_of(request.scope).model = shown(model)
+        call.model = shown(model)
         require_model(model, deps)
     return body
 
@@ -148,9 +147,9 @@ class _Wish:
     after: Cursor | None
 
 
-async def _wish(request: Request, body: JsonBody, version: str) -> _Wish:
+async def _wish(call: Call, body: JsonBody, version: str) -> _Wish:
     """Read the headers of idempotency and resumption. Raises InvalidRequest."""
-    headers, call = request.headers, call_of(request.scope)
+    headers = call.headers
     after = read_cursor(headers.get("last-event-id"))
     resumable = headers.get(_RESUMABLE, "false").strip().lower()
     if resumable not in ("true", "false"):
@@ -169,10 +168,10 @@ async def _wish(request: Request, body: JsonBody, version: str) -> _Wish:
 
 
 async def _generate(
-    request: Request, deps: Deps, key: KeyCreated, canonical: CanonicalRequest, wish: _Wish
+    call: Call, deps: Deps, key: KeyCreated, canonical: CanonicalRequest, wish: _Wish
 ) -> ASGIApp:
-    call = call_of(request.scope)
     call.stream = canonical.stream
+    call.keep_headers("origin", "accept-encoding")
     identity = identity_of(key, canonical.user)
     tokens = await deps.prompts.tokens(canonical)
     form = await deps.grammars.form_of(canonical, tokens)

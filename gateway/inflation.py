@@ -7,8 +7,7 @@ Source: RFC 1952 (gzip), RFC 9110 section 8.4 (content-encoding).
 """
 
 import zlib
-
-from starlette.datastructures import Headers
+from collections.abc import Mapping
 
 from gateway.errors import BodyTooLarge
 from schemas import limits
@@ -21,7 +20,7 @@ _PIECE_BYTES = 256 * limits.KIB
 """How much is inflated before the bound is looked at again."""
 
 
-def is_compressed(headers: Headers) -> bool:
+def is_compressed(headers: Mapping[str, str]) -> bool:
     """Tell whether a body is gzip. Raises InvalidRequest for any other encoding."""
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding in ("", "identity"):

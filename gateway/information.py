@@ -33,13 +33,13 @@ __all__ = [
 
 async def list_models(request: Request, deps: Deps) -> Response:
     """GET /v1/models."""
-    admit(request, deps)
+    admit(call_of(request.scope), deps)
     return json_answer(model_list([deps.card], request.query_params))
 
 
 async def retrieve_model(request: Request, deps: Deps) -> Response:
     """GET /v1/models/{id}."""
-    admit(request, deps)
+    admit(call_of(request.scope), deps)
     require_model(request.path_params["model_id"], deps)
     return json_answer(model_object(deps.card))
 
@@ -55,7 +55,7 @@ async def openapi(request: Request, deps: Deps) -> Response:
 
 async def usage_totals(request: Request, deps: Deps) -> Response:
     """GET /admin/v1/usage-totals."""
-    require_admin(admit(request, deps))
+    require_admin(admit(call_of(request.scope), deps))
     return json_answer({"data": deps.totals.rows()})
 
 

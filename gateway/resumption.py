@@ -39,10 +39,10 @@ _KINDS = {
 
 async def retrieve(request: Request, deps: Deps) -> ASGIApp:
     """GET /v1/messages/{id}, and the like: whole, or the rest of the stream."""
-    key = admit(request, deps)
     call = call_of(request.scope)
+    key = admit(call, deps)
     followed = await _find(request, deps, key)
-    after = read_cursor(request.headers.get("last-event-id"))
+    after = read_cursor(call.headers.get("last-event-id"))
     counted = after is None and call.dialect is Dialect.RESPONSES
     had = read_sequence(request.query_params.get("starting_after")) if counted else 0
     call.stream = _wants_stream(request)
@@ -68,8 +68,8 @@ async def cancel(request: Request, deps: Deps) -> Response:
 
     Answers once the end stands in the log; a reply that had ended before stays as it is.
     """
-    key = admit(request, deps)
     call = call_of(request.scope)
+    key = admit(call, deps)
     followed = await _find(request, deps, key)
     deps.closer.close(followed, CloseReason.CANCELLED, "cancelled by the client")
     try:

@@ -23,7 +23,7 @@ def lane_of(prompt_token_ids: Sequence[int], lanes: Collection[int]) -> int:
     assert lanes, "a pool has lanes"
     head = array("q", prompt_token_ids[: limits.ROUTING_BLOCKS * limits.ROUTING_BLOCK_TOKENS])
     prefix = hashlib.blake2b(head.tobytes(), digest_size=8).digest()
-    return max(lanes, key=lambda lane: (_score(prefix, lane), lane))
+    return max((_score(prefix, lane), lane) for lane in lanes)[1]
 
 
 def open_lanes(workers: Collection[ProcessReported], lanes: int = limits.LANES) -> tuple[int, ...]:
@@ -31,8 +31,11 @@ def open_lanes(workers: Collection[ProcessReported], lanes: int = limits.LANES) 
 
     Empty where no live worker serves. A lane nobody reports is open: its next owner will have it.
     """
-    if not any(worker.state is ProcessState.SERVING for worker in workers):
+    states = {worker.state for worker in workers}
+    if ProcessState.SERVING not in states:
         return ()
+    if ProcessState.DRAINING not in states:
+        return tuple(range(lanes))
     draining = {
         lane for worker in workers if worker.state is ProcessState.DRAINING for lane in worker.lanes
     }
@@ -43,6 +46,6 @@ def open_lanes(workers: Collection[ProcessReported], lanes: int = limits.LANES) 
     return left or tuple(range(lanes))
 
 
-def _score(prefix: bytes, lane: int) -> int:
-    mixed = hashlib.blake2b(prefix + lane.to_bytes(4, "big"), digest_size=8)
-    return int.from_bytes(mixed.digest(), "big")
+def _score(prefix: bytes, lane: int) -> bytes:
+    """Return a lane's score, big-endian: bytes compare as the numbers that they are."""
+    return hashlib.blake2b(prefix + lane.to_bytes(4, "big"), digest_size=8).digest()

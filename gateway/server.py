@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.call import CONNECTION_EXTENSION
+from gateway.joined_writes import JoinedWrites
 from schemas import limits
 
 __all__ = ["HttpServer", "listen"]
@@ -41,14 +42,16 @@ class _Protocol(HttpToolsProtocol):
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _in_head = True
+    _begun = False
+    """Whether the first bytes of a head have come."""
     _is_lost = False
     _on_left: Callable[[], None] | None = None
     _ended_one = False
     """Whether the bytes at hand held a request's end."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
-        super().connection_made(transport)
-        self._expect_head()
+        super().connection_made(JoinedWrites(transport, self.loop))
+        self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
         self._ended_one = False
@@ -57,14 +60,18 @@ class _Protocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX:
                 self.transport.abort()
+        if self._in_head and self._begun:
+            self._wait_for_head()  # most heads come whole and need no timer
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["extensions"] = {CONNECTION_EXTENSION: self}  # type: ignore[dict-item] # ours
-        self._expect_head()
+        self._stop_waiting()
+        self._in_head, self._begun, self._head_bytes = True, True, 0
 
     def on_headers_complete(self) -> None:
-        self._forget_head()
+        self._stop_waiting()
+        self._in_head = self._begun = False
         super().on_headers_complete()
         if getattr(self.config, "leaving", False):
             self.leave()
@@ -74,7 +81,7 @@ class _Protocol(HttpToolsProtocol):
         self._in_head, self._head_bytes, self._ended_one = True, 0, True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_head()
+        self._stop_waiting()
         super().connection_lost(exc)
         self._is_lost = True
         if self._on_left is not None:
@@ -83,6 +90,10 @@ class _Protocol(HttpToolsProtocol):
     @property
     def is_clogged(self) -> bool:
         return bool(self.flow.write_paused)
+
+    @property
+    def has_body(self) -> bool:
+        return not self.cycle.more_body
 
     def write(self, body: bytes) -> None:
         assert self.cycle.response_started and self.cycle.chunked_encoding, "a body is under way"
@@ -102,14 +113,12 @@ class _Protocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False
 
-    def _expect_head(self) -> None:
-        """Begin a head: it has to be whole within the bound, however slowly it drips."""
-        self._forget_head()
-        self._in_head, self._head_bytes = True, 0
-        self._head_timer = self.loop.call_later(limits.HTTP_HEAD_READ_MS / 1000, self.abort)
+    def _wait_for_head(self) -> None:
+        """Let a head be whole within the bound, however slowly it drips."""
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(limits.HTTP_HEAD_READ_MS / 1000, self.abort)
 
-    def _forget_head(self) -> None:
-        self._in_head = False
+    def _stop_waiting(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -130,6 +139,7 @@ class HttpServer:
         self._config = _Config(
             app,
             http=_Protocol,
+            interface="asgi3",
             ws="none",
             lifespan="off",
             log_level="warning",

@@ -126,6 +126,11 @@ class Session:
     # --- as a `gateway.call.Connection`
 
     @property
+    def has_body(self) -> bool:
+        """It sends none."""
+        return True
+
+    @property
     def is_clogged(self) -> bool:
         """Tell whether the client reads slowly."""
         return bool(self._pause_s)
