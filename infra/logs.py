@@ -4,12 +4,14 @@ Owns their form and where they go (standard error). Files and rotation belong to
 Called once by each composition root; everyone else writes `structlog.get_logger()`.
 """
 
+import json
 import logging
 import logging.config
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, TextIO
 
+import msgspec
 import structlog
 
 from infra.config import Config
@@ -26,6 +28,9 @@ _SILENT = ("aiokafka",)
 _QUIET = ("faust", "mode", "httpx", "httpcore", "clickhouse_connect", "uvicorn.access")
 
 
+_ENCODER = msgspec.json.Encoder(enc_hook=repr)
+
+
 def configure(config: Config, stream: TextIO | None = None) -> None:
     """Send our log lines and the libraries' to `stream` (standard error) in one form."""
     stream = stream or sys.stderr
@@ -38,7 +43,10 @@ def configure(config: Config, stream: TextIO | None = None) -> None:
         structlog.processors.StackInfoRenderer(),
     ]
     renderers: list[structlog.types.Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(serializer=_to_json),
+        ]
         if as_json
         else [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
     )
@@ -73,6 +81,14 @@ def _route_standard_logging(
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
     for name in _SILENT:
         logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _to_json(event: object, default: Callable[[Any], Any]) -> str:
+    """Return one line; slower where a text is no Unicode or a number does not fit 64 bits."""
+    try:
+        return _ENCODER.encode(event).decode()
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+        return json.dumps(event, default=default)
 
 
 def _process_name(process: str) -> structlog.types.Processor:

@@ -1,9 +1,8 @@
 """Real time and randomness: the one place that reads the machine's clock and entropy pool."""
 
-import random
+import os
 import secrets
 import time
-import uuid
 
 
 class SystemClock:
@@ -23,11 +22,16 @@ class SystemEntropy:
 
     def uuid(self) -> str:
         """Return a fresh UUID version 4."""
-        return str(uuid.uuid4())
+        raw = bytearray(os.urandom(16))
+        raw[6] = raw[6] & 0x0F | 0x40  # version 4
+        raw[8] = raw[8] & 0x3F | 0x80  # RFC 9562's variant
+        text = raw.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def bits(self, count: int) -> int:
         """Return a random integer of `count` bits."""
-        return random.SystemRandom().getrandbits(count)
+        size = (count + 7) // 8
+        return int.from_bytes(os.urandom(size)) >> (8 * size - count)
 
     def token(self, size: int) -> bytes:
         """Return bytes fit for secrets."""

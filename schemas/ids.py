@@ -59,7 +59,7 @@ class InvalidId(ValueError):
 
 def show_request_id(request_id: RequestId) -> str:
     """Return the `request-id` header form, `req_` and 22 base62 characters."""
-    return REQUEST_PREFIX + base62(uuid.UUID(request_id).bytes, _REQUEST_CHARS)
+    return REQUEST_PREFIX + base62(_bytes_of(request_id), _REQUEST_CHARS)
 
 
 def show_reply_id(
@@ -72,7 +72,7 @@ def show_reply_id(
         locator.incarnation,
         locator.partition,
         locator.floor,
-        uuid.UUID(request_id).bytes,
+        _bytes_of(request_id),
     )
     return REPLY_PREFIXES[dialect] + base62(body + _mac(body, org, workspace, key), _LOCATOR_CHARS)
 
@@ -148,6 +148,10 @@ def base62(raw: bytes, width: int) -> str:
     beyond = len(text) - width
     assert number == 0 and text[:beyond].strip("0") == "", "width is too small for these bytes"
     return text[beyond:]
+
+
+def _bytes_of(request_id: RequestId) -> bytes:
+    return bytes.fromhex(request_id.replace("-", ""))
 
 
 def _unbase62(text: str, width: int, size: int) -> bytes:

@@ -50,20 +50,21 @@ def parse(body: object, version: str) -> CanonicalRequest:
     stream = fields.optional_flag(request, "stream")
     form = read_response_format(request.get("response_format"), "response_format", flat=False)
     given = fields.optional_integer(request, "max_tokens", 1)
+    max_tokens = _MAX_TOKENS_DEFAULT if given is None else given
     canonical = CanonicalRequest(
         dialect=Dialect.COMPLETIONS,
         dialect_version=version,
         model=fields.as_text(fields.required(request, "model"), "model", fields.MODEL_CHARS_MAX),
         messages=(),
         prompt=_prompt(fields.required(request, "prompt")),
-        max_tokens=_MAX_TOKENS_DEFAULT if given is None else given,
+        max_tokens=max_tokens,
         stream=stream,
         include_usage=includes_usage(request, stream),
         logprobs=fields.optional_integer(request, "logprobs", 0, COMPLETION_LOGPROBS_MAX),
         output=read_output(request, form),
         user=user,
+        **sampled(request, max_tokens),
     )
-    canonical = sampled(canonical, request)
     best_of = fields.optional_integer(request, "best_of", 1)
     if best_of is not None and best_of != canonical.choices:
         raise InvalidRequest("best_of", f"only {canonical.choices}, the value of n, is supported")

@@ -65,7 +65,7 @@ def parse(body: object, version: str) -> CanonicalRequest:
         fields.as_choice(request["verbosity"], "verbosity", ("low", "medium", "high"))
     tools = read_tools(request.get("tools"), flat=False)
     form = read_response_format(request.get("response_format"), "response_format", flat=False)
-    canonical = CanonicalRequest(
+    return CanonicalRequest(
         dialect=Dialect.OPENAI,
         dialect_version=version,
         model=fields.as_text(fields.required(request, "model"), "model", fields.MODEL_CHARS_MAX),
@@ -80,8 +80,8 @@ def parse(body: object, version: str) -> CanonicalRequest:
         thinking=read_template_settings(request.get("chat_template_kwargs"))
         or read_effort(request.get("reasoning_effort"), "reasoning_effort"),
         user=user,
+        **sampled(request, _max_tokens(request)),
     )
-    return sampled(canonical, request)
 
 
 def _max_tokens(request: Mapping[str, object]) -> int | None:

@@ -4,11 +4,10 @@ Owns their bounds and vLLM's extensions of them. Which endpoint knows which memb
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Final
+from typing import Final, TypedDict
 
 from schemas.dialects import fields
-from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
+from schemas.dialects.canonical import InvalidRequest
 from schemas.dialects.openai_errors import refuse_unknown
 from schemas.dialects.sampling import draws
 from schemas.limits import (
@@ -55,15 +54,34 @@ _BIAS_MAX = 100.0
 _SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
 
 
-def sampled(canonical: CanonicalRequest, request: Mapping[str, object]) -> CanonicalRequest:
-    """Return the request with what says how its tokens are drawn. Raises InvalidRequest."""
+class Sampled(TypedDict):
+    """Members of a CanonicalRequest that say how its tokens are drawn."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    seed: int | None
+    min_tokens: int
+    ignore_eos: bool
+    stop: tuple[str, ...]
+    stop_token_ids: tuple[int, ...]
+    bad_words: tuple[str, ...]
+    logit_bias: tuple[LogitBias, ...]
+    choices: int
+
+
+def sampled(request: Mapping[str, object], max_tokens: int | None) -> Sampled:
+    """Return what says how the request's tokens are drawn. Raises InvalidRequest."""
     temperature, top_p, top_k = draws(
         fields.optional_number(request, "temperature", 1.0, 0.0, 2.0),
         fields.optional_number(request, "top_p", 1.0, 0.0, 1.0),
         fields.optional_integer(request, "top_k", -1) or 0,
     )
-    return replace(
-        canonical,
+    return Sampled(
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
@@ -72,7 +90,7 @@ def sampled(canonical: CanonicalRequest, request: Mapping[str, object]) -> Canon
         frequency_penalty=fields.optional_number(request, "frequency_penalty", 0.0, -2.0, 2.0),
         repetition_penalty=fields.optional_number(request, "repetition_penalty", 1.0, 0.01, 10.0),
         seed=fields.optional_integer(request, "seed", fields.INT64_MIN, fields.INT64_MAX),
-        min_tokens=fields.minimum_tokens(request, canonical.max_tokens),
+        min_tokens=fields.minimum_tokens(request, max_tokens),
         ignore_eos=fields.optional_flag(request, "ignore_eos"),
         stop=_stop(request.get("stop")),
         stop_token_ids=_stop_tokens(request.get("stop_token_ids")),

@@ -91,12 +91,12 @@ def parse(body: object, version: str) -> CanonicalRequest:
     if text.get("verbosity") is not None:
         fields.as_choice(text["verbosity"], "text.verbosity", ("low", "medium", "high"))
     tools = read_tools(request.get("tools"), flat=True)
-    canonical = CanonicalRequest(
+    return CanonicalRequest(
         dialect=Dialect.RESPONSES,
         dialect_version=version,
         model=fields.as_text(fields.required(request, "model"), "model", fields.MODEL_CHARS_MAX),
         messages=_messages(request),
-        max_tokens=fields.optional_integer(request, "max_output_tokens", 1),
+        max_tokens=_max_tokens(request),
         stream=stream,
         tools=tools,
         tool_choice=read_tool_choice(request, tools, flat=True),
@@ -105,8 +105,12 @@ def parse(body: object, version: str) -> CanonicalRequest:
         thinking=_thinking(reasoning),
         echo=_echo(request, text, reasoning),
         user=user,
+        **sampled(request, _max_tokens(request)),
     )
-    return sampled(canonical, request)
+
+
+def _max_tokens(request: Mapping[str, object]) -> int | None:
+    return fields.optional_integer(request, "max_output_tokens", 1)
 
 
 def _messages(request: Mapping[str, object]) -> tuple[CanonicalMessage, ...]:
