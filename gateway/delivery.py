@@ -159,7 +159,10 @@ class _Delivery:
         message: Message = {"type": "http.response.body", "body": body, "more_body": more}
         connection = self._call.connection
         if connection is not None and not connection.is_clogged:
-            await send(message)  # waits for nobody
+            if more:
+                connection.write(body)
+            else:
+                await send(message)  # waits for nobody
             return
         try:
             async with asyncio.timeout(self._deps.slow_client_ms / 1000):

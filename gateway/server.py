@@ -97,6 +97,7 @@ class _Protocol(HttpToolsProtocol):
 
     def write(self, body: bytes) -> None:
         assert self.cycle.response_started and self.cycle.chunked_encoding, "a body is under way"
+        assert body, "an empty chunk would end it"
         if not self._is_lost:
             self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from schemas.avro_reader import read_long
 from schemas.replies import Delta, Entry, ReplyRecord
 
 __all__ = ["ReadEntry", "read_reply_record"]
@@ -37,11 +38,11 @@ def read_reply_record(body: bytes, position: int, read_entry: ReadEntry) -> Repl
     """
     entries: list[Entry] = []
     while True:
-        count, position = _long(body, position)
+        count, position = read_long(body, position)
         if count == 0:
             break
         if count < 0:  # a block that tells its size in bytes too
-            count, (_, position) = -count, _long(body, position)
+            count, (_, position) = -count, read_long(body, position)
         for _ in range(count):
             found = _PLAIN_DELTA.match(body, position)
             if found is not None:
@@ -73,23 +74,4 @@ def _entry_of(found: re.Match[bytes]) -> Entry:
 @lru_cache(maxsize=1 << 16)
 def _number(raw: bytes) -> int:
     """Return the long that these bytes are."""
-    return _long(raw, 0)[0]
-
-
-def _long(body: bytes, position: int) -> tuple[int, int]:
-    """Return a long and the position after it. Raises ValueError where the body ends in it."""
-    try:
-        byte = body[position]
-        if byte < 0x80:
-            return (byte >> 1) ^ -(byte & 1), position + 1
-        value, shift = byte & 0x7F, 7
-        while byte >= 0x80:
-            position += 1
-            byte = body[position]
-            value |= (byte & 0x7F) << shift
-            shift += 7
-    except IndexError:
-        raise ValueError("the body ends inside a number") from None
-    if value >> 64:
-        raise ValueError("a number of more than 64 bits")
-    return (value >> 1) ^ -(value & 1), position + 1
+    return read_long(raw, 0)[0]

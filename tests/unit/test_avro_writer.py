@@ -1,4 +1,4 @@
-"""The compiled Avro writer against fastavro's, which knows nothing of it."""
+"""The compiled Avro writer and reader against fastavro's, which know nothing of them."""
 
 import io
 import random
@@ -54,6 +54,7 @@ def test_bytes_equal_those_of_fastavro(kind: type) -> None:
         fastavro.schemaless_writer(buffer, schema.parsed, datum)
         assert encode(event)[10:] == buffer.getvalue()
         assert decode(encode(event), kind) == event
+        assert schema.read(buffer.getvalue(), 0) == (datum, len(buffer.getvalue()))
 
 
 def test_a_reply_record_is_written_and_read_as_by_fastavro() -> None:
