@@ -4,6 +4,7 @@ The engine lives in the main thread and is stepped there; uvloop, Kafka and ever
 a side thread. The pump hands over between them (design section 2, vLLM).
 """
 
+import gc
 import os
 import signal
 import sys
@@ -21,6 +22,10 @@ from infra.config import Config, load
 from infra.errors import ConfigError, StartupError
 from infra.logs import configure
 from infra.system import SystemClock
+
+_YOUNG_OBJECTS = 10_000
+_YOUNGER_TURNS = 100
+"""Collections of the younger objects before one of all."""
 
 
 def main() -> int:
@@ -49,6 +54,7 @@ def _run(config: Config) -> int:
         engine = make_engine(config)
         commands_max = WorkerBounds(inflight=config.worker_inflight_max).commands
         pump = EnginePump(engine, side.deliver_threadsafe, clock, commands_max=commands_max)
+        _spare_the_collector()
         side.engine_is_warm(pump, engine.stats)
         pump.run()
     except (EngineDead, StartupError) as error:
@@ -59,6 +65,15 @@ def _run(config: Config) -> int:
     thread.join()
     engine.close()
     return side.exit_status
+
+
+def _spare_the_collector() -> None:
+    """Look for garbage in circles among what comes from now on, and through all of that seldom.
+
+    With thousands of jobs the whole takes the interpreter longer than many a step.
+    """
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, gc.get_threshold()[1], _YOUNGER_TURNS)
 
 
 def _execute_again_if_needed(config: Config) -> None:

@@ -179,7 +179,7 @@ class Job:
             # Counted by the engine, but not shown or billed before prompt caching is a feature.
             cached_tokens=0 if first_index == 0 else None,
             stop=run.stop,
-            terminal=self._terminal(attempt, now_ms) if attempt.ended else None,
+            terminal=self._terminal(attempt, now_ms) if run.ended and attempt.ended else None,
             logprobs=logprobs or None,
         )
 

@@ -16,6 +16,7 @@ import uvloop
 
 from gateway.app import build_app
 from gateway.assembly import Gateway
+from gateway.garbage import collect_young_only
 from gateway.server import HttpServer, listen
 from infra.config import Config, load
 from infra.errors import ConfigError
@@ -38,7 +39,7 @@ def main() -> int:
         return 2
     configure(config)
     sys.setswitchinterval(_SWITCH_S)
-    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
+    collect_young_only(_YOUNG_OBJECTS)
     # Waking one of the library's threads costs more than a prompt; many are made in our own.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return uvloop.run(_run(config))

@@ -13,6 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from gateway.bodies import BodyReader
 from gateway.cross_origin import CrossOrigin
 from gateway.deps import Deps
+from gateway.garbage import GarbageTurns
 from gateway.grammar_compiling import GrammarCompiler, compiler_command
 from gateway.grammars import Grammars
 from gateway.parts import Wiring, build_parts
@@ -152,6 +153,7 @@ class Gateway:
             self._after(self._claim_log, self._parts.claim_tail.run()),
             self._after(self._reply_log, self._parts.replies.run()),
             self._parts.run(),
+            GarbageTurns(lambda: self.deps.submission.open_count).run(),
         ):
             task = asyncio.create_task(work)
             task.add_done_callback(self._complain)

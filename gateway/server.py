@@ -84,6 +84,8 @@ class _Protocol(HttpToolsProtocol):
         self._stop_waiting()
         super().connection_lost(exc)
         self._is_lost = True
+        # Both know this connection: in a circle they would wait for the garbage's collection.
+        self.cycle = self.scope = None  # type: ignore[assignment] # as before the first request
         if self._on_left is not None:
             self._on_left()
 
@@ -93,13 +95,14 @@ class _Protocol(HttpToolsProtocol):
 
     @property
     def has_body(self) -> bool:
-        return not self.cycle.more_body
+        return self.cycle is not None and not self.cycle.more_body
 
     def write(self, body: bytes) -> None:
+        if self._is_lost:
+            return
         assert self.cycle.response_started and self.cycle.chunked_encoding, "a body is under way"
         assert body, "an empty chunk would end it"
-        if not self._is_lost:
-            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
     def abort(self) -> None:
         self.transport.abort()
