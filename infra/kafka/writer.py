@@ -29,6 +29,7 @@ from infra.kafka.connecting import (
     bounded,
     until_connected,
 )
+from infra.kafka.patience import within
 from infra.ports import Appended
 from schemas import limits
 
@@ -92,13 +93,10 @@ class KafkaWriter:
         loop = asyncio.get_running_loop()
         outer: Future[Appended] = loop.create_future()
         deadline = loop.time() + self._send_timeout_s
-        producer: Any = None
         try:
-            async with asyncio.timeout_at(deadline), self._turn:
-                producer = await self._ready_for(topic, partition)
-                inner = await producer.send(
-                    topic, value, key=key, partition=partition, headers=list(headers)
-                )
+            producer, inner = await within(
+                deadline, self._queue(topic, partition, value, key, headers)
+            )
         except MessageSizeTooLargeError as error:
             raise SendRefused(f"{topic}-{partition}: {error}") from error
         except TimeoutError:
@@ -108,7 +106,6 @@ class KafkaWriter:
             return outer
         except KafkaError as error:
             _fail(outer, SendUnknown(f"{topic}-{partition}: {error!r}"))
-            self._doubt(producer, error)
             return outer
         self._pending[outer] = deadline
         inner.add_done_callback(partial(self._settle, outer, producer))
@@ -119,6 +116,27 @@ class KafkaWriter:
         elif self._alarm is None:
             self._alarm = loop.call_at(deadline, self._ring)
         return outer
+
+    async def _queue(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes,
+        key: bytes | None,
+        headers: Sequence[tuple[str, bytes]],
+    ) -> tuple[Any, "Future[Any]"]:
+        """Queue a record in turn; return the producer and its future."""
+        async with self._turn:
+            producer = await self._ready_for(topic, partition)
+            try:
+                return producer, await producer.send(
+                    topic, value, key=key, partition=partition, headers=list(headers)
+                )
+            except MessageSizeTooLargeError:
+                raise
+            except KafkaError as error:
+                self._doubt(producer, error)
+                raise
 
     async def send(
         self,
