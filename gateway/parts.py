@@ -5,7 +5,7 @@ log's. `run` is everything that has to run in the background.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.claim_tail import ClaimTail
@@ -33,7 +33,7 @@ class Wiring:
     clock: Clock
     entropy: Entropy
     control: ControlView
-    live_workers: Callable[[], Sequence[ProcessReported]]
+    live_workers: Callable[[], tuple[ProcessReported, ...]]
     partition: int
     """The reply partition that this gateway prefers."""
     reply_reader: LogReader

@@ -48,7 +48,7 @@ class Submission:
         clock: Clock,
         entropy: Entropy,
         control: ControlView,
-        live_workers: Callable[[], Sequence[ProcessReported]],
+        live_workers: Callable[[], tuple[ProcessReported, ...]],
         reader: ReplyReader,
         requests: LogWriter,
         closer: Closer,
@@ -80,6 +80,8 @@ class Submission:
         self._topic = requests_topic(model.pool)
         self._open: set[LiveReply] = set()
         self._draining = False
+        self._lanes: tuple[tuple[ProcessReported, ...], tuple[int, ...]] = ((), ())
+        """The workers as they were looked at last, and the lanes that they leave open."""
 
     @property
     def open_count(self) -> int:
@@ -245,10 +247,17 @@ class Submission:
             raise Overloaded("Overloaded: too many requests in flight at this gateway")
         if self._log_silent_s() > limits.LOG_SILENT_MS / 1000:
             raise LogAway("Service unavailable: the platform's log does not answer")
-        lanes = open_lanes(self._live_workers())
+        lanes = self._open_lanes()
         if not lanes:
             raise Overloaded(f"Overloaded: no worker serves {self._model.alias} yet")
         return incarnation, lanes
+
+    def _open_lanes(self) -> tuple[int, ...]:
+        """Return the lanes that take new requests; they change when somebody reports."""
+        workers = self._live_workers()
+        if workers is not self._lanes[0]:
+            self._lanes = (workers, open_lanes(workers))
+        return self._lanes[1]
 
     async def _close_unknown(self, followed: Followed, reply: LiveReply) -> None:
         """Close a request whose send may have landed, and wait (bounded) for its end in the log."""

@@ -59,8 +59,14 @@ class FleetView:
     _told_to_stop: dict[str, int] = field(default_factory=dict)
     """Append time of the newest report of each incarnation that drains or has left."""
 
+    _live: dict[tuple[str, str | None], tuple[ProcessReported, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """What `live` has answered since the newest report."""
+
     def apply(self, report: ProcessReported, append_time_ms: int) -> None:
         """Take one report in log order; forget those silent for the topic's retention."""
+        self._live.clear()
         if self.newest_ms and append_time_ms - self.newest_ms > limits.STATUS_SILENCE_MS:
             self.silence = Silence(began_ms=self.newest_ms, ended_ms=append_time_ms)
         self.newest_ms = max(self.newest_ms, append_time_ms)
@@ -79,7 +85,15 @@ class FleetView:
             del self.sightings[incarnation]
 
     def live(self, kind: str, pool: str | None = None) -> tuple[ProcessReported, ...]:
-        """Return the newest reports of those heard of within the last `STATUS_LOST_MS`."""
+        """Return the newest reports of those heard of within the last `STATUS_LOST_MS`.
+
+        It is the same tuple until somebody reports: every request asks.
+        """
+        if (kind, pool) not in self._live:
+            self._live[kind, pool] = self._look(kind, pool)
+        return self._live[kind, pool]
+
+    def _look(self, kind: str, pool: str | None) -> tuple[ProcessReported, ...]:
         oldest_ms = self.newest_ms - limits.STATUS_LOST_MS
         return tuple(
             seen.report

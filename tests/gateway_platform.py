@@ -299,7 +299,7 @@ def _gateway(
             clock=clock,
             entropy=SystemEntropy(),
             control=control,
-            live_workers=lambda: workers,
+            live_workers=lambda: tuple(workers),
             partition=number,
             reply_reader=broker.reader(name),
             claim_reader=broker.reader(f"{name}-claims"),

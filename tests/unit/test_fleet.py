@@ -31,6 +31,18 @@ def test_who_is_silent_while_others_report_is_lost() -> None:
     assert view(*others).is_lost("never reported", 1_000)
 
 
+def test_who_lives_is_looked_up_anew_with_each_report() -> None:
+    """The answer stays the same object between reports, and tells of every one of them."""
+    folded = view(("w", 1))
+    alive = folded.live("worker")
+    assert [each.process for each in alive] == ["w"]
+    assert folded.live("worker") is alive
+    assert folded.live("gateway") == ()
+    for second in range(2, 8):
+        folded.apply(report("w2", "worker"), second * 1_000)
+    assert [each.process for each in folded.live("worker")] == ["w2"]
+
+
 def test_nobody_is_lost_by_an_outage_of_the_log() -> None:
     """Who lived before nobody could report gets time to report after it; then rules are as ever."""
     before = [("g", 1), ("w", 1), ("g", 2), ("w", 2)]
