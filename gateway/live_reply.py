@@ -5,6 +5,7 @@ request (`admit_by`, deadline). Makes no text (`schemas/assembler.py`) and no HT
 `submission.py`; consumed by the HTTP handlers and by the simulator's clients.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from gateway.closing import Closer
@@ -39,7 +40,7 @@ class LiveReply:
     ) -> None:
         """Take the parts; `reader` is the tail of the reply's partition, `mailbox` this consumer's.
 
-        `on_release` decides what a reply without consumers means.
+        `on_release` decides what a reply without consumers means; it may be called again.
         """
         self._followed = followed
         self._mailbox = mailbox
@@ -136,9 +137,15 @@ class LiveReply:
             self._mailbox.wake()
 
     def interrupt(self) -> None:
-        """Make a waiting `take` return: the client has gone."""
-        self._interrupted = True
-        self._mailbox.wake()
+        """Stop consuming: the client has gone. A waiting `take` returns in a moment.
+
+        Where thousands leave together, the ends of their replies come before the words about them.
+        """
+        if not self._interrupted:
+            self._interrupted = True
+            self._part()
+            loop = asyncio.get_running_loop()
+            loop.call_later(limits.FAREWELL_MS / 1000, self._mailbox.wake)
 
     def detach(self, message: str) -> None:
         """End this consumer with an error; the reply itself runs on and can be resumed."""
@@ -152,11 +159,14 @@ class LiveReply:
 
     async def release(self) -> None:
         """Stop consuming; what becomes of a reply that has not ended is up to `on_release`."""
-        self._followed.unsubscribe(self._mailbox)
-        self._on_release(self)
+        self._part()
         if self._rereading is not None:
             rereading, self._rereading = self._rereading, None
             await self._rereadings.close(rereading)
+
+    def _part(self) -> None:
+        self._followed.unsubscribe(self._mailbox)
+        self._on_release(self)
 
     async def _reread(self) -> list[Mail]:
         """Return mail from the log, after an overflow, until the tail's can be taken again."""
