@@ -10,7 +10,7 @@ Source: Avro 1.12 specification, "Binary encoding".
 import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from operator import attrgetter
+from itertools import count
 from typing import Any
 
 __all__ = ["compile_writer"]
@@ -24,7 +24,7 @@ _LONGS_AT_ONCE = 16_384
 _DOUBLE = struct.Struct("<d")
 
 
-def compile_writer(schema: Mapping[str, Any]) -> Callable[[object], bytes]:
+def compile_writer(schema: Mapping[str, Any]) -> Write:
     """Return a function from an event to its bytes.
 
     The function raises ValueError where a value does not fit the schema.
@@ -40,56 +40,82 @@ def compile_writer(schema: Mapping[str, Any]) -> Callable[[object], bytes]:
     return encode
 
 
-def _compile(schema: Any, records: dict[str, Write]) -> Write:
-    """Return the writer of a schema; `records` holds those of named records met before."""
-    if isinstance(schema, list):
-        return _optional(schema, records)
-    if isinstance(schema, str):
-        return _PRIMITIVES[schema] if schema in _PRIMITIVES else records[schema]
-    match schema["type"]:
-        case "record":
-            fields = [
-                (field["name"], _compile(field["type"], records)) for field in schema["fields"]
-            ]
-            return records.setdefault(schema["name"], _record(fields))
-        case "array" if schema["items"] in ("long", "int"):
-            return _longs
-        case "array":
-            return _array(_compile(schema["items"], records))
-        case inner:
-            return _compile(inner, records)
-
-
-def _record(fields: list[tuple[str, Write]]) -> Write:
-    writers = [write for _, write in fields]
-    values = attrgetter(*(name for name, _ in fields))
-    if len(fields) == 1:
-        (only,) = writers
-        return lambda value: only(values(value))
-
-    def write(value: Any) -> bytes:
-        return b"".join([field(item) for field, item in zip(writers, values(value), strict=True)])
-
+def _compile(schema: Any, records: dict[str, Any]) -> Write:
+    """Return the writer of a type; `records` holds the named ones met before."""
+    source = _Source(records)
+    pieces = ", ".join(source.pieces(schema, "value"))
+    text = f"def write(value):\n return join(({pieces},))"
+    names: dict[str, Any] = {**_NAMES, **source.items}
+    # Of the schema only names of fields come in.
+    exec(compile(text, "<avro writer>", "exec"), names)  # our own text
+    write: Write = names["write"]
     return write
 
 
-def _optional(branches: list[Any], records: dict[str, Write]) -> Write:
-    assert len(branches) == 2 and branches[0] == "null", "the only unions of our schemas"
-    some = _compile(branches[1], records)
+class _Source:
+    """Expressions of bytes, one type after the other.
 
-    def write(value: Any) -> bytes:
-        return b"\x00" if value is None else b"\x02" + some(value)
+    None of them enters a function of Python's for a number or a short text: that would cost more
+    than the work itself.
+    """
 
-    return write
+    def __init__(self, records: dict[str, Any]) -> None:
+        self.items: dict[str, Write] = {}
+        """Writers of arrays' items, by their names in the source."""
+        self._records = records
+        self._numbers = count()
 
+    def pieces(self, schema: Any, value: str) -> list[str]:
+        """Return what writes a value of this type: expressions in the order of its bytes.
 
-def _array(item: Write) -> Write:
-    def write(values: Any) -> bytes:
-        if not values:
-            return b"\x00"
-        return b"".join([long_bytes(len(values)), *map(item, values), b"\x00"])
+        Args: `value` is an expression; the first of those returned evaluates it, once.
+        """
+        if isinstance(schema, list):
+            return [self._optional(schema, value)]
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        if isinstance(kind, str) and kind in self._records:
+            return self._record(self._records[kind], value)
+        held = self._new()
+        match kind:
+            case "record":
+                self._records[schema["name"]] = schema
+                return self._record(schema, value)
+            case "array" if schema["items"] in ("long", "int"):
+                return [f"longs({value})"]
+            case "array":
+                item = self._new()
+                self.items[item] = _compile(schema["items"], self._records)
+                many = f"join([long(len({held})), *map({item}, {held}), none])"
+                return [f"({many} if ({held} := {value}) else none)"]
+            case "int" | "long":
+                return [f"long({value})"]
+            case "boolean":
+                return [f"(yes if ({held} := {value}) is True else no({held}))"]
+            case "string":
+                short = f"len({held} := {value}) <= {_CACHED_CHARS_MAX}"
+                return [f"(short({held}) if {short} else string({held}))"]
+            case "double" | "bytes":
+                return [f"{kind}_({value})"]
+            case dict() | list():
+                return self.pieces(kind, value)
+            case _:
+                raise TypeError(f"no schema of ours has {kind!r}")
 
-    return write
+    def _optional(self, branches: list[Any], value: str) -> str:
+        assert len(branches) == 2 and branches[0] == "null", "the only unions of our schemas"
+        held = self._new()
+        pieces = ", ".join(self.pieces(branches[1], held))
+        return f"(none if ({held} := {value}) is None else join((some, {pieces})))"
+
+    def _record(self, schema: Any, value: str) -> list[str]:
+        held, pieces = self._new(), list[str]()
+        for field in schema["fields"]:
+            whole = held if pieces else f"({held} := {value})"
+            pieces += self.pieces(field["type"], f"{whole}.{field['name']}")
+        return pieces
+
+    def _new(self) -> str:
+        return f"v{next(self._numbers)}"
 
 
 def _longs(values: Any) -> bytes:
@@ -101,10 +127,10 @@ def _longs(values: Any) -> bytes:
     return b"".join([long_bytes(len(values)), *parts, b"\x00"])
 
 
-def _boolean(value: Any) -> bytes:
-    if value is not True and value is not False:
+def _false(value: Any) -> bytes:
+    if value is not False:
         raise TypeError(f"{value!r} is no boolean")
-    return b"\x01" if value else b"\x00"
+    return b"\x00"
 
 
 def _bytes(value: Any) -> bytes:
@@ -140,11 +166,17 @@ def long_bytes(value: int) -> bytes:
     return bytes(groups)
 
 
-_PRIMITIVES: Mapping[str, Write] = {
-    "boolean": _boolean,
-    "int": long_bytes,
+_NAMES: Mapping[str, object] = {
+    "join": b"".join,
     "long": long_bytes,
-    "double": _DOUBLE.pack,
+    "longs": _longs,
+    "short": _short_string,
     "string": string_bytes,
-    "bytes": _bytes,
+    "double_": _DOUBLE.pack,
+    "bytes_": _bytes,
+    "yes": b"\x01",
+    "no": _false,
+    "none": b"\x00",
+    "some": b"\x02",
 }
+"""What the compiled text calls."""
