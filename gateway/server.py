@@ -9,10 +9,11 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Generator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.call import CONNECTION_EXTENSION
 from gateway.joined_writes import JoinedWrites
@@ -42,6 +43,8 @@ class _Protocol(HttpToolsProtocol):
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _in_head = True
+    _answering: RequestResponseCycle | None = None
+    """The request that is answered now; `cycle` is the newest, which may have been sent ahead."""
     _begun = False
     """Whether the first bytes of a head have come."""
     _is_lost = False
@@ -86,6 +89,7 @@ class _Protocol(HttpToolsProtocol):
         self._is_lost = True
         # Both know this connection: in a circle they would wait for the garbage's collection.
         self.cycle = self.scope = None  # type: ignore[assignment] # as before the first request
+        self._answering = None
         if self._on_left is not None:
             self._on_left()
 
@@ -98,9 +102,10 @@ class _Protocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.more_body
 
     def write(self, body: bytes) -> None:
-        if self._is_lost:
+        answering = self._answering
+        if self._is_lost or answering is None:
             return
-        assert self.cycle.response_started and self.cycle.chunked_encoding, "a body is under way"
+        assert answering.response_started and answering.chunked_encoding, "a body is under way"
         assert body, "an empty chunk would end it"
         self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
@@ -116,6 +121,10 @@ class _Protocol(HttpToolsProtocol):
         """Say `connection: close` in the answer under way, if its head is still to come."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _wait_for_head(self) -> None:
         """Let a head be whole within the bound, however slowly it drips."""

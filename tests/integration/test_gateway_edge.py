@@ -199,3 +199,41 @@ async def _loop_calls(served: Served, path: str, messages: list[dict[str, str]])
         sys.setprofile(None)
     assert answer.status_code == 200, answer.text
     return count
+
+
+def test_requests_sent_ahead_are_answered_one_after_the_other() -> None:
+    """A client that sends its next request while a stream runs gets the rest of it, then that."""
+    halves = asyncio.Event()
+
+    async def in_halves(worker: FakeWorker, request: RequestAccepted) -> None:
+        await worker.start(request)
+        await worker.say(request, *ids_of("first"))
+        await halves.wait()
+        for letter in ids_of("then"):
+            await worker.say(request, letter)
+            await asyncio.sleep(0.01)
+        await worker.say(request, stop=StopReason.END)
+
+    async def scenario() -> bytes:
+        async with serve(in_halves) as served:
+            body = json.dumps({**body_of(OPENAI), "stream": True}).encode()
+            fields = {**headers_of(OPENAI, served.key), "content-length": str(len(body))}
+            lines = [f"POST {OPENAI} HTTP/1.1", "host: m", *map(": ".join, fields.items()), "", ""]
+            port = int(served.url.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write("\r\n".join(lines).encode() + body)
+            async with asyncio.timeout(10):
+                got = await reader.readuntil(b'"content":"t"')
+                writer.write(b"GET /health HTTP/1.1\r\nhost: m\r\nconnection: close\r\n\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+                halves.set()
+                got += await reader.read(-1) or b""
+            writer.close()
+        return got
+
+    got = asyncio.run(scenario())
+    stream, _, health = got.partition(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert b"error" not in stream
+    assert all(b'"content":"%c"' % letter in stream for letter in b"firsthen")
+    assert health.startswith(b"HTTP/1.1 200 OK") and health.endswith(b"healthy\n")
