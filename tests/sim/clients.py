@@ -69,6 +69,7 @@ class Visit:
     """All of it is asked for once more."""
     began_s: float = 0.0
     ended_s: float = 0.0
+    """When its client left or had all."""
     answer: str | None = None
     """None while it waits: complete, error, refused, gone, reset."""
     status: int | None = None

@@ -76,7 +76,7 @@ class Crowd:
         world = self._world
         if task is not None:
             self._fail_with(client, task)
-        visit.ended_s = world.now_s()
+        visit.ended_s = visit.ended_s or world.now_s()
         if visit.answer is None:
             visit.answer = "reset"
         world.events.note(

@@ -152,6 +152,7 @@ class Session:
 
     def _leave(self) -> None:
         self._gone.set()
+        self._visit.ended_s = self._visit.ended_s or self._checks.platform.now_s()
         if self._on_left is not None:
             self._on_left()
 
