@@ -36,8 +36,12 @@ class UsageSender:
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Send what waits; wait where nothing does."""
+        """Send what waits; wait where nothing does, then a little for more.
+
+        No client waits for its usage, and each send costs the log and two readers as much as many.
+        """
         await self._wake.wait()
+        await asyncio.sleep(limits.USAGE_LINGER_MS / 1000)
         self._wake.clear()
         waiting, self._waiting = self._waiting, []
         for usage in waiting:

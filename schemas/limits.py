@@ -72,6 +72,7 @@ TAIL_ENDED_IDS_MAX = 20_000
 COMMIT_EVERY_MS = 250
 BARREN_STARTS_MAX = 3
 PREFILL_AHEAD_MS = 500
+USAGE_LINGER_MS = 25
 
 # --- gateway reader
 MAILBOX_ENTRIES_MAX = 1_024
@@ -207,6 +208,8 @@ assert WORKER_INFLIGHT_MAX <= LANE_UNFINISHED_SPAN_MAX
 assert TAIL_ENDED_IDS_MAX >= LANES * LANE_UNFINISHED_SPAN_MAX
 # A usage row is visible 2 s after its event: lingering must leave most of that to the insert.
 assert 4 * METERING_LINGER_MS <= 1_000
+# A request that only waits for its usage to be sent must not hold its place for long.
+assert 4 * USAGE_LINGER_MS <= COMMIT_EVERY_MS
 # A dead letter with its frame fits an event.
 assert 2 * DEAD_LETTER_VALUE_BYTES_MAX < EVENT_BYTES_MAX
 # A query never holds one of the engine's workers for ever, so that inserts get their turn.
