@@ -15,6 +15,8 @@ from schemas.codec import encode
 from schemas.topics import USAGE, usage_partition
 from schemas.usage import UsageRecorded
 
+_SENDS_PER_TURN = 32
+
 
 class UsageSender:
     """A queue of usage events, bounded by the jobs that wait for their acknowledgement."""
@@ -44,7 +46,9 @@ class UsageSender:
         await asyncio.sleep(limits.USAGE_LINGER_MS / 1000)
         self._wake.clear()
         waiting, self._waiting = self._waiting, []
-        for usage in waiting:
+        for number, usage in enumerate(waiting, 1):
+            if number % _SENDS_PER_TURN == 0:
+                await asyncio.sleep(0)  # what is read back comes first
             try:
                 acknowledgement = await self._writer.enqueue(
                     USAGE, usage_partition(usage.org), encode(usage), key=usage.org.encode()

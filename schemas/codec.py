@@ -32,7 +32,7 @@ Event = TypeVar("Event")
 
 _MAGIC = b"\xc3\x01"
 _HEADER_BYTES = 10
-_COMPILED_BYTES_MAX = 16 * 1_024
+_COMPILED_BYTES_MAX = 64 * 1_024
 """Larger events hold long arrays, which fastavro reads in one call of C."""
 
 SUBJECTS: Mapping[type, str] = {
