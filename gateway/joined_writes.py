@@ -35,6 +35,13 @@ class JoinedWrites(asyncio.Transport):
         if self._held_bytes > _HELD_BYTES_MAX:
             self._flush()
 
+    def write_now(self, data: bytes) -> None:
+        """Write at once what comes alone, such as a stream's events; in order, as ever."""
+        if self._held:
+            self.write(data)
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         """Write several pieces."""
         for data in list_of_data:

@@ -107,7 +107,8 @@ class _Protocol(HttpToolsProtocol):
             return
         assert answering.response_started and answering.chunked_encoding, "a body is under way"
         assert body, "an empty chunk would end it"
-        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        assert isinstance(self.transport, JoinedWrites), "made by connection_made"
+        self.transport.write_now(b"%x\r\n%b\r\n" % (len(body), body))
 
     def abort(self) -> None:
         self.transport.abort()

@@ -87,3 +87,21 @@ def test_closing_writes_what_waits_and_aborting_drops_it() -> None:
 
     assert met(close) == ["head body", "closed", "|"]
     assert met(abort) == ["aborted", "|"]
+
+
+def test_what_comes_alone_need_not_wait_and_keeps_its_place() -> None:
+    """An event leaves at once where nothing waits, else behind what does."""
+
+    def event(joined: JoinedWrites) -> None:
+        joined.write_now(b"event ")
+
+    def head_and_event(joined: JoinedWrites) -> None:
+        joined.write(b"head ")
+        joined.write_now(b"event")
+
+    def late(joined: JoinedWrites) -> None:
+        joined.close()
+        joined.write_now(b"late")
+
+    assert met(event, head_and_event) == ["event ", "|", "|", "head event"]
+    assert met(late) == ["closed", "|"]
