@@ -5,8 +5,7 @@ turns of the event loop. Knows no field of any dialect.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -58,7 +57,8 @@ class BodyReader:
             (no JSON, or compressed in a way that is not known).
         """
         compressed = is_compressed(headers)
-        with self._hold() as body:
+        body = bytearray()
+        try:
             await self._refuse_if_announced(headers, receive)
             if arrived:
                 await self._read_within_bounds(headers, receive, body)
@@ -68,6 +68,8 @@ class BodyReader:
                 await self._inflate(body)
             raw = JsonBody(value=body, size_bytes=len(body))
             return JsonBody(value=await raw.through(decode_json), size_bytes=len(body))
+        finally:
+            self._held_bytes -= len(body)
 
     async def _inflate(self, body: bytearray) -> None:
         """Put a compressed body's content in its place."""
@@ -119,14 +121,6 @@ class BodyReader:
             except TimeoutError:
                 pass  # it gets its answer anyway; the connection is closed after it
         raise BodyTooLarge(f"request body is larger than {self._body_bytes_max} bytes")
-
-    @contextmanager
-    def _hold(self) -> Iterator[bytearray]:
-        body = bytearray()
-        try:
-            yield body
-        finally:
-            self._held_bytes -= len(body)
 
 
 def decode_json(body: object) -> object:

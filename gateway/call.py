@@ -4,7 +4,7 @@ Owns the mutable facts of a call and which dialect answers it. Sends nothing. Ma
 filled in by the handlers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,6 +39,12 @@ class Connection(Protocol):
     @property
     def has_body(self) -> bool:
         """True once the whole body of a call lies in memory: reading it waits for nobody."""
+
+    def answer(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Answer 200 with a whole body of the length that the headers tell, at once.
+
+        False where it has to be sent message by message; nothing was written then.
+        """
 
     def write(self, body: bytes) -> None:
         """Write more of the body that is under way, at once: only while it is not clogged."""

@@ -5,6 +5,8 @@ shape, what other origins may read, the canonical log line and the metrics of a 
 whole application as middleware, and each endpoint that is called past it.
 """
 
+from collections.abc import Callable
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.answers import error_answer
@@ -35,17 +37,7 @@ class Edge:
             return
         deps = self._deps
         call = Call.begin(scope, RequestId(deps.entropy.uuid()), deps.clock.monotonic_s())
-
-        async def answer(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                call.status = message["status"]
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    *self._headers(call),
-                    *deps.cross_origin.headers(call.headers),
-                ]
-            await send(message)
-
+        answer = _Answer(call, send, self._finish_head)
         try:
             app = deps.cross_origin.preflight(call.method, call.headers) or self._app
             await app(scope, receive, answer)
@@ -64,6 +56,15 @@ class Edge:
             # so no client takes it for complete.
         finally:
             self._report(call)
+
+    def _finish_head(self, call: Call, message: Message) -> None:
+        """Add to the begin of a response what stands in each of ours."""
+        call.status = message["status"]
+        message["headers"] = [
+            *message.get("headers", ()),
+            *self._headers(call),
+            *self._deps.cross_origin.headers(call.headers),
+        ]
 
     def _headers(self, call: Call) -> list[tuple[bytes, bytes]]:
         request_id = show_request_id(call.request_id).encode()
@@ -115,3 +116,37 @@ class Edge:
             duration_ms=elapsed_ms,
             reason=call.reason,
         )
+
+
+class _Answer:
+    """What a response sends through: its head is finished, and a whole one leaves in one piece."""
+
+    __slots__ = ("_call", "_finish_head", "_head", "_send")
+
+    def __init__(
+        self, call: Call, send: Send, finish_head: Callable[[Call, Message], None]
+    ) -> None:
+        self._call = call
+        self._send = send
+        self._finish_head = finish_head
+        self._head: Message | None = None
+        """Held until its body comes: the two are written together."""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._finish_head(self._call, message)
+            connection = self._call.connection
+            names = [name for name, _ in message["headers"]]
+            if message["status"] == 200 and b"content-length" in names and connection is not None:
+                self._head = message
+            else:
+                await self._send(message)
+            return
+        head, self._head = self._head, None
+        if head is not None:
+            connection, is_whole = self._call.connection, not message.get("more_body", False)
+            assert connection is not None, "there was one for its head"
+            if is_whole and connection.answer(head["headers"], message.get("body", b"")):
+                return
+            await self._send(head)
+        await self._send(message)

@@ -7,11 +7,15 @@ a lane that drains moves only its own prompts. Called by `submission.py`.
 import hashlib
 from array import array
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from schemas import limits
 from schemas.operations import ProcessReported, ProcessState
 
 __all__ = ["lane_of", "open_lanes"]
+
+_HEADS_KEPT = 1_024
+"""Services begin all their prompts alike: those beginnings are not hashed again."""
 
 
 def lane_of(prompt_token_ids: Sequence[int], lanes: Collection[int]) -> int:
@@ -22,8 +26,7 @@ def lane_of(prompt_token_ids: Sequence[int], lanes: Collection[int]) -> int:
     """
     assert lanes, "a pool has lanes"
     head = array("q", prompt_token_ids[: limits.ROUTING_BLOCKS * limits.ROUTING_BLOCK_TOKENS])
-    prefix = hashlib.blake2b(head.tobytes(), digest_size=8).digest()
-    return max((_score(prefix, lane), lane) for lane in lanes)[1]
+    return _lane_of(head.tobytes(), tuple(lanes))
 
 
 def open_lanes(workers: Collection[ProcessReported], lanes: int = limits.LANES) -> tuple[int, ...]:
@@ -44,6 +47,12 @@ def open_lanes(workers: Collection[ProcessReported], lanes: int = limits.LANES) 
     }
     left = tuple(lane for lane in range(lanes) if lane not in draining - serving)
     return left or tuple(range(lanes))
+
+
+@lru_cache(maxsize=_HEADS_KEPT)
+def _lane_of(head: bytes, lanes: tuple[int, ...]) -> int:
+    prefix = hashlib.blake2b(head, digest_size=8).digest()
+    return max((_score(prefix, lane), lane) for lane in lanes)[1]
 
 
 def _score(prefix: bytes, lane: int) -> bytes:

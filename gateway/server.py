@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import uvicorn
@@ -100,6 +100,21 @@ class _Protocol(HttpToolsProtocol):
     @property
     def has_body(self) -> bool:
         return self.cycle is not None and not self.cycle.more_body
+
+    def answer(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        cycle = self._answering
+        if cycle is None or cycle.disconnected or cycle.response_started or self.flow.write_paused:
+            return False
+        if cycle.scope["method"] == "HEAD" or not cycle.keep_alive:
+            return False
+        lines = [b"%b: %b\r\n" % pair for pair in (*cycle.default_headers, *headers)]
+        head = b"".join([b"HTTP/1.1 200 OK\r\n", *lines, b"\r\n"])
+        assert head.count(b"\n") == head.count(b"\r") == len(lines) + 2, "a header is one line"
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(head + body)
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
 
     def write(self, body: bytes) -> None:
         answering = self._answering

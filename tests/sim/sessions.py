@@ -6,7 +6,7 @@ that was confirmed stands in the log.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -139,6 +139,10 @@ class Session:
     def _pause_s(self) -> float:
         client = self._client
         return client.pause_s if len(client.visits) == 1 else min(client.pause_s, HURRIED_S)
+
+    def answer(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Leave it to the messages."""
+        return False
 
     def abort(self) -> None:
         """Break the connection: the client sees that it has gone."""
