@@ -16,6 +16,7 @@ from gateway.errors import BodyTooLarge, BodyTooSlow, ClientGone, Overloaded
 from gateway.inflation import inflate, is_compressed
 from schemas import limits
 from schemas.dialects.canonical import InvalidRequest
+from schemas.quick_making import quickly_made
 
 __all__ = ["BodyReader", "JsonBody", "decode_json"]
 
@@ -26,6 +27,7 @@ _INLINE_BYTES_MAX = 32 * limits.KIB
 smallest messages there are."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonBody:
     """A decoded body."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from schemas import limits
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.ids import Locator, RequestId
+from schemas.quick_making import quickly_made
 from schemas.requests import (
     Dialect,
     Identity,
@@ -65,6 +66,7 @@ class ServedModel:
     deadline_ms: int = limits.DEADLINE_MS
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
     """What a request gets from its gateway, once for all copies of its event."""

@@ -25,6 +25,7 @@ from schemas.dialects import anthropic, completions, openai, responses
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest, shown
 from schemas.dialects.embeddings import parse as parse_embedding
 from schemas.operations import KeyCreated
+from schemas.quick_making import quickly_made
 from schemas.requests import Dialect
 from schemas.thinking_signature import verify_thinking
 
@@ -136,6 +137,7 @@ async def _body(call: Call, receive: Receive, deps: Deps) -> JsonBody:
     return body
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wish:
     """What the headers ask for beyond the body."""

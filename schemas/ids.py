@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NewType
 
+from schemas.quick_making import quickly_made
+
 RequestId = NewType("RequestId", str)
 """Canonical UUID text (36 characters); the `request_id` of every event, log line and ClickHouse
 row."""
@@ -41,6 +43,7 @@ _REQUEST_CHARS = 22  # 62**22 > 2**128
 _LOCATOR_CHARS = 66  # 62**66 > 2**(8 * 49)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locator:
     """Where a reply lives on the log, for life (design rule 6.7)."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from schemas.ids import Locator
+from schemas.quick_making import quickly_made
 
 
 class Dialect(StrEnum):
@@ -30,6 +31,7 @@ class RequestClass(StrEnum):
     BATCH = "batch"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Who asked; billing follows it, so it travels in payloads, never only in headers."""
@@ -40,6 +42,7 @@ class Identity:
     user: str | None = None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """What was asked for and what serves it."""
@@ -62,6 +65,7 @@ class LogitBias:
     bias: float
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How tokens are drawn. Names and ranges are vLLM's `SamplingParams`."""
@@ -88,6 +92,7 @@ class Sampling:
     logit_bias: tuple[LogitBias, ...] = ()
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyHeader:
     """All that a reader needs, beside token ids, to show a reply; repeated in every start and
@@ -126,6 +131,7 @@ class Span:
     origin: str
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAccepted:
     """A request on its way to a lane of `requests.<pool>.<class>.v1`."""

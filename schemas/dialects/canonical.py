@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from schemas.quick_making import quickly_made
 from schemas.requests import Dialect, LogitBias
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -99,6 +100,7 @@ class Thinking:
     shown: bool = True
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanonicalMessage:
     """One turn. A `tool` turn is the result of one call."""
@@ -119,6 +121,7 @@ class CanonicalMessage:
     """Of a tool turn: the call failed."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanonicalRequest:
     """What a client asked for, checked and with defaults filled in."""
