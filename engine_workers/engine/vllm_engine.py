@@ -49,6 +49,8 @@ class VllmEngine:
             self._continues = settings.device == "cpu" and all(
                 self._engine.collective_rpc("continues_runs")
             )
+            if settings.device == "cpu":
+                self._engine.collective_rpc("end_groups")
         except Exception as error:
             raise EngineDead(f"vLLM cannot load {settings.model_path}: {error}") from error
         config = self._engine.vllm_config

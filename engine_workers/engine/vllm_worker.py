@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from vllm.v1.worker import gpu_model_runner
 
+from engine_workers.engine import lone_rank
 from engine_workers.engine.carried_tokens import carried_by
 from engine_workers.engine.parentage import die_with_parent
 
@@ -70,6 +71,13 @@ class CountedDrawsExtension:
             and self.model_runner.device.type == "cpu"
             and gpu_model_runner.CachedRequestState is CountedRequestState
         )
+
+    def end_groups(self) -> bool:
+        """End the process groups of a worker that is alone (see `lone_rank`); tell whether it is.
+
+        Call once the model is loaded: loading uses them.
+        """
+        return lone_rank.end_groups()
 
 
 gpu_model_runner.CachedRequestState = CountedRequestState

@@ -193,6 +193,13 @@ class TestVllmEngineResumed(EngineResumeSuite):
         assert sum(len(o.token_ids) for o in outputs if o.run_id == other.run_id) == 4
 
 
+def test_no_thread_waits_for_peers(engine: Engine) -> None:
+    """A loaded engine that is alone keeps none of the threads that process groups poll with."""
+    assert not engine.has_work()  # it is loaded and warm
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    assert not [name for name in names if "gloo" in name]
+
+
 def test_missing_model(settings: VllmSettings, tmp_path: Path) -> None:
     """A folder without a model ends in EngineDead that names it."""
     from engine_workers.engine.vllm_engine import VllmEngine
