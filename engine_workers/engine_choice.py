@@ -37,7 +37,11 @@ def make_engine(config: Config) -> Engine:
     if config.engine == "vllm":
         from engine_workers.engine.vllm_engine import VllmEngine
 
-        return VllmEngine(_vllm_settings(config))
+        cores = os.sched_getaffinity(0)
+        engine = VllmEngine(_vllm_settings(config))
+        # OpenMP has bound this thread with its helpers. Python runs in it: it goes where room is.
+        os.sched_setaffinity(0, cores)
+        return engine
     return _scripted_engine(config)
 
 
@@ -45,10 +49,18 @@ def environment_lacks(config: Config, environ: Mapping[str, str]) -> dict[str, s
     """Return what vLLM and OpenMP read when the process starts and is not set yet."""
     return missing_environment(
         _vllm_settings(config),
-        cores=len(os.sched_getaffinity(0)),
+        cores=_cores_of(config.process),
         prefix=Path(sys.prefix),
         environ=environ,
     )
+
+
+def _cores_of(process: str) -> list[int]:
+    """Return this machine's cores; each worker's main thread begins on another one."""
+    cores = sorted(os.sched_getaffinity(0))
+    _, _, number = process.rpartition("-")
+    first = int(number) % len(cores) if number.isdecimal() else 0
+    return cores[first:] + cores[:first]
 
 
 def _scripted_engine(config: Config) -> Engine:

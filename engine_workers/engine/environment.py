@@ -5,13 +5,16 @@ values. Does not set them: `engine_workers.__main__` executes itself again with 
 LD_PRELOAD and OpenMP's own variables take effect only at the start of a process.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 Device = Literal["cpu", "cuda"]
 Dtype = Literal["float32", "bfloat16"]
+
+_PLACES = {"KMP_AFFINITY", "GOMP_CPU_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES"}
+"""Where an operator has set one of these, threads are placed as it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,20 +57,23 @@ class VllmSettings:
 
 
 def missing_environment(
-    settings: VllmSettings, *, cores: int, prefix: Path, environ: Mapping[str, str]
+    settings: VllmSettings, *, cores: Sequence[int], prefix: Path, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """Return what has to be set before the process starts; empty where all of it stands.
 
     Thread counts and the like that the operator has set already are left alone.
 
     Args:
-        cores: How many threads torch gets.
+        cores: Numbers of the cores, one for each of torch's threads; the first is the main
+            thread's.
         prefix: The virtual environment (`sys.prefix`), for Intel's OpenMP library.
         environ: The environment as it is.
     """
     wanted = _fixed(settings)
     if settings.device == "cpu":
-        defaults = {"OMP_NUM_THREADS": str(cores), "KMP_BLOCKTIME": "1"}
+        defaults = {"OMP_NUM_THREADS": str(len(cores)), "KMP_BLOCKTIME": "1"}
+        if not environ.keys() & _PLACES:
+            defaults["KMP_AFFINITY"] = _places(cores)
         wanted |= {name: value for name, value in defaults.items() if name not in environ}
         wanted |= _openmp_preload(prefix, environ)
     return {name: value for name, value in wanted.items() if environ.get(name) != value}
@@ -93,6 +99,16 @@ def _fixed(settings: VllmSettings) -> dict[str, str]:
         # that takes a C++ compiler, which a machine need not have, and stalls a step for seconds.
         variables["TORCH_COMPILE_DISABLE"] = "1"
     return variables
+
+
+def _places(cores: Sequence[int]) -> str:
+    """Bind OpenMP's threads to a core each, for Intel's library; GNU's does not read it.
+
+    Unbound, a helper that wakes while another process has its core joins the main thread on the
+    other one, and both wait for each other until the kernel moves one of them. The main thread is
+    set free again once the engine is loaded (`engine_choice.make_engine`).
+    """
+    return f"granularity=fine,proclist=[{','.join(map(str, cores))}],explicit"
 
 
 def _openmp_preload(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:

@@ -51,7 +51,7 @@ def settings() -> VllmSettings:
     """Settings of the default engine, with what vLLM reads from the environment set."""
     prepare(CACHE, weights=True, report=print)
     settings = VllmSettings(model_path=model_folder(CACHE))
-    cores = len(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0))
     # This process was not started with Intel's OpenMP; GNU's would spin against other processes.
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.environ |= missing_environment(

@@ -44,7 +44,7 @@ class Vocabulary:
 def parsers() -> dict[str, Any]:
     """VLLM's parsers by their names; loading them loads torch."""
     settings = VllmSettings(model_path=Path())
-    cores = len(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0))
     os.environ |= missing_environment(
         settings, cores=cores, prefix=Path(sys.prefix), environ=os.environ
     )
