@@ -111,7 +111,8 @@ class _Protocol(HttpToolsProtocol):
         head = b"".join([b"HTTP/1.1 200 OK\r\n", *lines, b"\r\n"])
         assert head.count(b"\n") == head.count(b"\r") == len(lines) + 2, "a header is one line"
         cycle.response_started = cycle.response_complete = True
-        self.transport.write(head + body)
+        assert isinstance(self.transport, JoinedWrites), "made by connection_made"
+        self.transport.write_now(head + body)
         cycle.message_event.set()
         cycle.on_response()
         return True

@@ -11,13 +11,15 @@ from dataclasses import replace
 from types import FrameType
 
 from engine_workers.outbox import Outbox
+from gateway.bodies import decode_json
 from gateway.mailbox import Chunk, Mailbox, accept
 from schemas.assembler import Assembler
 from schemas.codec import decode, encode
+from schemas.dialects import openai
 from schemas.fold import ReplyFold
 from schemas.replies import ReplyRecord, entry_of, fact_of
 from schemas.topics import REPLIES
-from tests.builders import REQUEST_ID, delta, header, start
+from tests.builders import REQUEST_ID, delta, header, request, start
 from tests.worker_harness import make_bench
 
 TOKENS = 64
@@ -27,6 +29,9 @@ READ_CALLS_MAX = 40
 SHOW_CALLS_MAX = 23
 SHOW_PART_CALLS_MAX = 60
 WRITE_CALLS_MAX = 45
+# Calls per request.
+PARSE_CALLS_MAX = 150
+EVENT_CALLS_MAX = 45
 
 
 class Letters:
@@ -134,3 +139,21 @@ def test_a_step_is_one_record() -> None:
         return len(bench.read(REPLIES, 0)), len(bench.read(REPLIES, 1))
 
     assert asyncio.run(run()) == (1, 1)
+
+
+def test_reading_a_request() -> None:
+    """A small request is read in few calls: absent members cost one look-up each."""
+    body = (
+        b'{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":16,"stream":false}'
+    )
+
+    def work() -> None:
+        assert openai.parse(decode_json(body), "v1").max_tokens == 16
+
+    assert calls(work) <= PARSE_CALLS_MAX
+
+
+def test_writing_a_request() -> None:
+    """Its event is written in fewer calls than it has members and tokens."""
+    event = replace(request(), prompt_token_ids=tuple(range(300, 300 + TOKENS)))
+    assert calls(lambda: encode(event)) <= EVENT_CALLS_MAX
