@@ -1,14 +1,19 @@
-"""All fuzz targets for a while each, on cores that other tests leave idle.
+"""All fuzz targets for a while each: `python -m tests.fuzz.campaign FOLDER SECONDS`.
 
-Owns the processes: each one core at the lowest priority, so they may run while other tests do.
+Owns the processes: half as many as there are cores at a time, of the lowest priority, so they may
+run beside other tests. A process of its own starts them, because the kernel counts the memory of
+who starts a process towards the peak that libFuzzer bounds (`setmax_mm_hiwater_rss` in its `exec`).
 """
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tests.fuzz.targets import TARGETS
@@ -24,39 +29,52 @@ Ended = tuple[int, str]
 
 
 class Campaign:
-    """The runs of all targets, started at once, half as many at a time as there are cores."""
+    """The runs of all targets, started at once."""
 
     def __init__(self, seconds: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="millstream-fuzz-")
-        self._seconds = seconds
-        self._children: list[subprocess.Popen[str]] = []
-        self._pool = ThreadPoolExecutor(AT_ONCE)
-        self._runs: dict[str, Future[Ended]] = {
-            name: self._pool.submit(self._run, name) for name in TARGETS
-        }
+        command = [sys.executable, "-m", "tests.fuzz.campaign", self._folder.name, str(seconds)]
+        self._process = subprocess.Popen(["nice", "-n", "19", *command], cwd=ROOT, process_group=0)
 
     def results(self) -> Iterator[tuple[str, Ended]]:
-        """Yield each target with how its process ended, once it has."""
-        for name, run in self._runs.items():
-            yield name, run.result()
+        """Yield each target with how its process ended, once all have."""
+        assert self._process.wait() == 0
+        for name in TARGETS:
+            status, said = json.loads(_result_of(Path(self._folder.name), name).read_text())
+            yield name, (status, said)
 
     def close(self) -> None:
         """End what still runs, and start nothing more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for child in self._children:
-            child.kill()
-        self._pool.shutdown()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
         self._folder.cleanup()
 
-    def _run(self, name: str) -> Ended:
-        command = [sys.executable, "-m", "tests.fuzz", name, "--seconds", str(self._seconds)]
-        with subprocess.Popen(
-            ["nice", "-n", "19", *command, "--folder", self._folder.name],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as child:
-            self._children.append(child)
-            _, said = child.communicate(timeout=self._seconds + START_WITHIN_S)
-            return child.returncode, said
+
+def _result_of(folder: Path, name: str) -> Path:
+    return folder / f"{name}.json"
+
+
+def _run(folder: Path, seconds: int, name: str) -> None:
+    command = [sys.executable, "-m", "tests.fuzz", name, "--seconds", str(seconds)]
+    done = subprocess.run(
+        [*command, "--folder", str(folder)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=seconds + START_WITHIN_S,
+        check=False,
+    )
+    _result_of(folder, name).write_text(json.dumps((done.returncode, done.stderr)))
+
+
+def main() -> None:
+    """Run all targets; how each ended stands in the folder."""
+    run = partial(_run, Path(sys.argv[1]), int(sys.argv[2]))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(run, TARGETS))
+
+
+if __name__ == "__main__":
+    main()
