@@ -96,6 +96,9 @@ def _vigilance(brokers: int) -> Mapping[str, object]:
         "controller.quorum.election.timeout.ms": 500,
         "controller.quorum.election.backoff.max.ms": 300,
         "controller.quorum.request.timeout.ms": 1_500,
+        # A follower that asks a new leader before that one knows of its office asks again so soon;
+        # until then nothing of the partition is acknowledged. The default is 1 s.
+        "replica.fetch.backoff.ms": 100,
         # A follower that lives but does not follow holds up acknowledgements for this long.
         "replica.lag.time.max.ms": 3_000,
     }

@@ -42,6 +42,7 @@ def test_a_dead_controller_and_broker_is_noticed_within_clients_patience() -> No
     waits = ("controller.quorum.fetch.timeout.ms", "broker.session.timeout.ms")
     assert sum(int(settings[name]) for name in waits) <= 2_000
     assert int(settings["broker.heartbeat.interval.ms"]) * 4 < int(settings[waits[1]])
+    assert int(settings["replica.fetch.backoff.ms"]) <= 100  # comes on top of it
 
 
 def test_nothing_happens_behind_the_platforms_back() -> None:
