@@ -90,11 +90,11 @@ def _vigilance(brokers: int) -> Mapping[str, object]:
     # election time-outs), which then gives every broker a fresh session before it fences the dead
     # one and moves its partitions. The sum has to stay below the 3 s that clients are promised.
     return {
-        "broker.session.timeout.ms": 1_000,
-        "broker.heartbeat.interval.ms": 200,
-        "controller.quorum.fetch.timeout.ms": 700,
-        "controller.quorum.election.timeout.ms": 500,
-        "controller.quorum.election.backoff.max.ms": 300,
+        "broker.session.timeout.ms": 600,
+        "broker.heartbeat.interval.ms": 140,
+        "controller.quorum.fetch.timeout.ms": 500,
+        "controller.quorum.election.timeout.ms": 300,
+        "controller.quorum.election.backoff.max.ms": 150,
         "controller.quorum.request.timeout.ms": 1_500,
         # A follower that asks a new leader before that one knows of its office asks again so soon;
         # until then nothing of the partition is acknowledged. The default is 1 s.
