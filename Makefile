@@ -3,7 +3,7 @@ PYTHON ?= python3
 DEVICE ?= cpu
 BIN := .venv/bin
 # Quick tests first, the slowest last; one run, so one closing line.
-TESTS := tests/test_*.py tests/unit tests/property tests/contract tests/fuzz tests/sim tests/integration
+TESTS := tests/test_*.py tests/unit tests/property tests/contract tests/sim tests/fuzz tests/integration
 PYTEST_ARGS ?=
 UP ?=
 

@@ -1,4 +1,4 @@
-"""Starts the fuzz targets with the session: the tests before theirs leave a core idle."""
+"""Starts the fuzz targets with the session: most tests before theirs leave a core idle."""
 
 import os
 
