@@ -4,6 +4,7 @@ engine, two gateways and two workers, and one with two workers with vLLM.
 At most one of them runs at a time, so that they do not take each other's cores.
 """
 
+import gc
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,14 @@ TRIO = {
     # The engine's process ends over a prompt with this token, of the word "arsenic" only.
     "MILLSTREAM_SCRIPTED_CRASH_TOKEN_ID": "17604",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_garbage() -> None:
+    """Never look for garbage in what earlier modules loaded: with torch among it that takes this
+    process, which holds the clients, a second that they would count as the platform's."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
