@@ -15,7 +15,7 @@ from infra.dead_letters import DeadLetters
 from infra.errors import ConfigError, LogUnavailable
 from infra.fleet import FleetReporter
 from infra.health import HealthServer
-from infra.kafka import KafkaAdmin, KafkaWriter
+from infra.kafka import KafkaAdmin, KafkaReader, KafkaWriter
 from infra.metrics import Metrics
 from infra.system import SystemClock, SystemEntropy
 from schemas.operations import ProcessReported, ProcessState
@@ -25,6 +25,7 @@ from streams.stream_app.app import AppSettings, StreamApp
 from streams.stream_app.confirmations import Confirmations
 from streams.stream_app.expiry import SeenExpiry
 from streams.stream_app.publisher import TotalsPublisher
+from streams.stream_app.starts import delivery_starts
 
 KAFKA_RETRY_S = 0.5
 STOP_WITHIN_S = 4.0
@@ -80,7 +81,11 @@ async def _run(config: Config) -> int:
 async def _serve(config: Config, metrics: Metrics, stage: Stage) -> None:
     """Work until cancelled; drain within STOP_WITHIN_S. Raises what ended it."""
     writer = KafkaWriter(config.kafka, client_id=config.process)
-    await _wait_for_kafka(config, writer)
+    admin = KafkaAdmin(config.kafka)
+    reader = KafkaReader(config.kafka, client_id=config.process)
+    await _wait_for_kafka(config, admin)
+    await writer.start()
+    await reader.start()
     clock = SystemClock()
     publisher = TotalsPublisher(writer)
     deps = AgentDeps(
@@ -90,7 +95,7 @@ async def _serve(config: Config, metrics: Metrics, stage: Stage) -> None:
         dead_letters=DeadLetters(writer, clock, config.process),
         metrics=metrics,
     )
-    app = StreamApp(_app_settings(config), deps)
+    app = StreamApp(_app_settings(config), deps, lambda: delivery_starts(admin, reader))
     incarnation = f"{config.process}/{SystemEntropy().uuid()}"
     fleet = FleetReporter(writer, lambda: _report(config, incarnation, stage))
     try:
@@ -107,11 +112,13 @@ async def _serve(config: Config, metrics: Metrics, stage: Stage) -> None:
                 await publisher.run_once()
                 await fleet.say_goodbye()
                 await writer.close()
+                await reader.close()
+                await admin.close()
         except TimeoutError:
             _logger.warning("drain took too long; what is left is done at the next start")
 
 
-async def _wait_for_kafka(config: Config, writer: KafkaWriter) -> None:
+async def _wait_for_kafka(config: Config, admin: KafkaAdmin) -> None:
     """Return once Kafka answers and `apply` has made our topics; both are waited for."""
     needed = {
         topic.name: topic.partitions
@@ -119,15 +126,12 @@ async def _wait_for_kafka(config: Config, writer: KafkaWriter) -> None:
         if Role.STREAM_APP in topic.readers | topic.writers
     }
     said = ""
-    admin = KafkaAdmin(config.kafka)
     await admin.start()
     while problem := await _missing(admin, needed):
         if problem != said:
             _logger.warning("waiting for topics", problem=problem)
             said = problem
         await asyncio.sleep(KAFKA_RETRY_S)
-    await admin.close()
-    await writer.start()
 
 
 async def _missing(admin: KafkaAdmin, needed: Mapping[str, int]) -> str:

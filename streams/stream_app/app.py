@@ -9,7 +9,7 @@ it (see `totals.py` for why). Topics, the changelogs and Faust's leader topic in
 import asyncio
 import logging
 from asyncio import Future
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,9 @@ from streams.stream_app.errors import Halted
 
 CONCURRENCY = 1
 """More loses records: Faust commits past one in flight (faust#606), and handling is not atomic."""
+
+Starts = Callable[[], Awaitable[Mapping[int, int]]]
+"""Tells where delivery of each partition of `usage.v1` starts: at the group's commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +83,9 @@ class ConfirmedTable(faust.Table):  # type: ignore[misc]  # faust ships no types
 class StreamApp:
     """The running Faust app with its usage agent."""
 
-    def __init__(self, settings: AppSettings, deps: AgentDeps) -> None:
+    def __init__(self, settings: AppSettings, deps: AgentDeps, starts: Starts) -> None:
         self._deps = deps
+        self._starts = starts
         self._app = FolderlessApp(STREAM_APP_ID, **_faust_settings(settings))
         # Absent or true, `acks` would let Faust commit what is not on the changelogs yet.
         topic = self._app.topic(
@@ -107,7 +111,6 @@ class StreamApp:
         assert registered.concurrency == 1, "records must be handled one at a time"
         # Sent once all tables are as the changelogs have them, before the first record.
         tables["seen"].on_recover(self._on_recovered)
-        self._app.on_partitions_assigned.connect(self._on_assigned, weak=False)
 
     async def run(self) -> None:
         """Run until cancelled. Raises what ended it: Halted, or a Faust crash."""
@@ -176,11 +179,11 @@ class StreamApp:
             raise
 
     async def _on_recovered(self) -> None:
+        starts = await self._starts()
+        ours = {tp.partition for tp in self._app.consumer.assignment() if tp.topic == USAGE}
+        self._deps.confirmations.resume({p: starts[p] for p in ours})
         self._agent.recovered()
         self.recovered.set()
-
-    async def _on_assigned(self, _app: Any, assigned: Iterable[TP], **_: Any) -> None:
-        self._deps.confirmations.keep_only({tp.partition for tp in assigned if tp.topic == USAGE})
 
     async def _commit_for_ever(self) -> None:
         while True:

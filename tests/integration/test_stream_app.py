@@ -43,24 +43,22 @@ def test_survives_a_killed_broker_and_stops_in_order() -> None:
 async def _kills() -> None:
     async with _platform() as platform:
         rng = Random(7)
-        process = platform.start_app()
+        platform.start_app()
         await platform.produce(rng, 150)
         for _ in range(3):
             producing = asyncio.create_task(platform.produce(rng, 300))
             await asyncio.sleep(rng.uniform(0.5, 4.0))
-            process.kill()
-            process.wait()
-            process = platform.start_app()
+            platform.kill_app()
+            platform.start_app()
             await producing
         await platform.bury_and_misplace()
         await platform.converge()
         for _ in range(8):
             await platform.produce(rng, 60)
             await platform.converge()
-            process.kill()
-            process.wait()
+            platform.kill_app()
             uncommitted = await platform.uncommitted()
-            process = platform.start_app()
+            platform.start_app()
             if uncommitted:
                 break
         assert uncommitted, "no kill hit the time between processing and commit"
@@ -73,7 +71,7 @@ async def _kills() -> None:
 async def _broker_restart() -> None:
     async with _platform() as platform:
         rng = Random(11)
-        process = platform.start_app()
+        platform.start_app()
         await platform.produce(rng, 100)
         await platform.converge()
         producing = asyncio.create_task(platform.produce(rng, 300))
@@ -83,14 +81,9 @@ async def _broker_restart() -> None:
         await asyncio.sleep(1.0)
         await platform.start_broker()
         await producing
-        for _ in range(20):
-            if process.poll() is not None:  # as a supervisor would
-                assert process.returncode == 1
-                process = platform.start_app()
-            await asyncio.sleep(0.5)
         await platform.converge()
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 5) == 0
+        platform.app.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(platform.app.wait, 5) == 0
         assert not await platform.uncommitted()
         last = decode((await platform.read(FLEET_STATUS, 1))[-1], ProcessReported)
         assert (last.process, last.kind, last.left) == ("stream-app", "stream-app", True)
@@ -108,6 +101,7 @@ class Platform:
     sent: list[UsageRecorded] = field(default_factory=list)
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
     broker: subprocess.Popen[bytes] = field(init=False)
+    app: subprocess.Popen[bytes] = field(init=False)
     writer: KafkaWriter = field(init=False)
 
     @property
@@ -120,14 +114,25 @@ class Platform:
         self.broker = self._spawn(embedded.command(self.install, self.settings_path), {})
         await embedded.wait_ready(self.bootstrap, 30)
 
-    def start_app(self) -> subprocess.Popen[bytes]:
+    def start_app(self) -> None:
         """Start the stream-app."""
         settings = {
             "MILLSTREAM_PROCESS": "stream-app",
             "MILLSTREAM_DATA_DIR": str(self.directory),
             "MILLSTREAM_KAFKA": self.bootstrap,
         }
-        return self._spawn([sys.executable, "-m", "streams.stream_app"], settings)
+        self.app = self._spawn([sys.executable, "-m", "streams.stream_app"], settings)
+
+    def kill_app(self) -> None:
+        """End the stream-app as kill -9 does."""
+        self.app.kill()
+        self.app.wait()
+
+    def supervise(self) -> None:
+        """Start the stream-app again where it has ended itself, to be delivered anew."""
+        if self.app.poll() is not None:
+            assert self.app.returncode == 1
+            self.start_app()
 
     async def produce(self, rng: Random, count: int, *, copies_only: bool = False) -> None:
         """Send usage of random orgs, every third a copy of an earlier one."""
@@ -200,6 +205,7 @@ class Platform:
         try:
             async with asyncio.timeout(CONVERGE_S):
                 while not done():
+                    self.supervise()
                     for record in await reader.poll(timeout_ms=200, max_records=500):
                         totals = decode(record.value, UsageTotals)
                         assert totals.partition == record.partition
@@ -260,8 +266,10 @@ async def _platform() -> AsyncIterator[Platform]:
             await _make_topics(platform.bootstrap)
             platform.writer = KafkaWriter(platform.bootstrap, client_id="test")
             await platform.writer.start()
-            yield platform
-            await platform.writer.close()
+            try:
+                yield platform
+            finally:
+                await platform.writer.close()
         finally:
             for child in platform.children:
                 child.kill()

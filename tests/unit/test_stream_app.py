@@ -11,13 +11,14 @@ from infra.system import SystemClock
 from schemas import limits
 from schemas.codec import decode
 from schemas.operations import DeadLetter
-from schemas.topics import DEAD_LETTERS, USAGE_TOTALS
+from schemas.topics import DEAD_LETTERS, STREAM_APP_ID, USAGE, USAGE_TOTALS
 from schemas.usage import UsageTotals
 from streams.stream_app import entries
 from streams.stream_app.confirmations import Committable, Confirmations
 from streams.stream_app.errors import DeliveryGap
 from streams.stream_app.expiry import SeenExpiry
 from streams.stream_app.publisher import TotalsPublisher
+from streams.stream_app.starts import delivery_starts
 from streams.stream_app.totals import OrgTotal, fold_usage
 from tests.unit.test_stream_app_exactness import Platform, record_of, usage_of_request
 
@@ -130,16 +131,42 @@ def test_a_failed_write_stops_all_commits() -> None:
 
 
 def test_a_gap_in_delivery_is_refused() -> None:
-    """A record whose predecessor never came is refused; another owner's progress is no gap."""
+    """A record whose predecessor never came is refused, the first one too; where another owner
+    came to is no gap."""
     confirmations = Confirmations()
+    confirmations.resume({0: 9})
+    with pytest.raises(DeliveryGap, match="offset 9 expected, 10 delivered"):
+        confirmations.expect(0, 10)
     confirmations.expect(0, 9)
     confirmations.add(0, 9, 90, [])
     confirmations.expect(0, 10)
     confirmations.expect(0, 3)
     with pytest.raises(DeliveryGap, match="offset 10 expected, 11 delivered"):
         confirmations.expect(0, 11)
-    confirmations.keep_only([1])
+    confirmations.resume({0: 42})
     confirmations.expect(0, 42)
+
+
+def test_delivery_starts_at_the_commit_or_the_oldest_record() -> None:
+    """Where nothing is committed, or retention has passed the commit, the oldest record is next."""
+
+    async def scenario() -> None:
+        broker = _broker()
+        broker.create_topic(USAGE, limits.USAGE_PARTITIONS, {})
+        writer, group = broker.writer("worker"), broker.group_reader(STREAM_APP_ID)
+        parts = [TopicPartition(USAGE, number) for number in range(limits.USAGE_PARTITIONS)]
+        for part in parts:
+            for _ in range(5):
+                await writer.send(USAGE, part.partition, b"usage")
+        await group.join([USAGE])
+        await group.poll(timeout_ms=10, max_records=1)
+        await group.commit({parts[0]: 3, parts[1]: 3})
+        broker.truncate(parts[1], 4)
+        broker.truncate(parts[2], 2)
+        starts = await delivery_starts(broker.admin(), broker.reader())
+        assert starts == {0: 3, 1: 4, 2: 2, 3: 0}
+
+    asyncio.run(scenario())
 
 
 def test_publishes_the_newest_total_once_per_turn() -> None:
