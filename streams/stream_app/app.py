@@ -10,6 +10,7 @@ import asyncio
 import logging
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from schemas import limits
 from schemas.topics import FAUST_TABLES, STREAM_APP_ID, USAGE
 from streams.stream_app import entries
 from streams.stream_app.agent import AgentDeps, UsageAgent, UsageTables
+from streams.stream_app.delivery import DeliveryWatch
 from streams.stream_app.errors import Halted
 
 CONCURRENCY = 1
@@ -28,6 +30,10 @@ CONCURRENCY = 1
 
 Starts = Callable[[], Awaitable[Mapping[int, int]]]
 """Tells where delivery of each partition of `usage.v1` starts: at the group's commit."""
+
+CONFIRM_WITHIN_S = 1.0
+CONFIRM_EVERY_S = 0.02
+WATCH_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +111,8 @@ class StreamApp:
                 take_writes=lambda: [w for t in tables.values() for w in t.take_writes()],
             ),
         )
+        self._watch = DeliveryWatch()
+        self._handling = False
         self._failure: Future[None] | None = None
         self.recovered = asyncio.Event()
         registered = self._app.agent(topic, name="usage", concurrency=CONCURRENCY)(self._consume)
@@ -122,14 +130,18 @@ class StreamApp:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._commit_for_ever())
+                tasks.create_task(self._watch_for_ever())
                 tasks.create_task(self._raise_crash(starting))
                 tasks.create_task(_result(self._failure))
         finally:
             starting.cancel()
 
     async def stop(self) -> None:
-        """Commit what is confirmed and leave the group."""
+        """Commit what is confirmed, or soon will be, and leave the group."""
         if self.recovered.is_set() and not self._app.crashed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CONFIRM_WITHIN_S):
+                    await self._confirmed()
             await self.commit()
         if self._failure is not None:
             self._failure.cancel()  # what stopping interrupts is no failure
@@ -170,13 +182,21 @@ class StreamApp:
         """Handle records in order, for ever; once that failed, no commit is made."""
         try:
             async for event in stream.events():
-                while self._deps.confirmations.full:  # noqa: ASYNC110  # emptied by the broker's pace
+                self._handling = True
+                while self._deps.confirmations.full:  # noqa: ASYNC110
                     await asyncio.sleep(limits.TOTALS_COMMIT_EVERY_MS / 1000)
                 await self._agent.handle(_record(event))
+                self._handling = False
         except BaseException as error:
             # Faust would go on with the next record, also where it cancels us at a rebalance.
             self._halt(error)
             raise
+
+    async def _confirmed(self) -> None:
+        confirmations = self._deps.confirmations
+        while confirmations.unconfirmed:
+            await asyncio.sleep(CONFIRM_EVERY_S)
+            confirmations.advance()
 
     async def _on_recovered(self) -> None:
         starts = await self._starts()
@@ -191,6 +211,16 @@ class StreamApp:
             if self.recovered.is_set():
                 await self.commit()
 
+    async def _watch_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_EVERY_S)
+            if self._app.rebalancing or not self.recovered.is_set() or self._handling:
+                self._watch.reset()
+                continue
+            consumer, expected = self._app.consumer, self._deps.confirmations.expected
+            ends = {p: consumer.highwater(TP(USAGE, p)) or 0 for p in expected}
+            self._watch.check(asyncio.get_running_loop().time(), expected, ends)
+
     async def _raise_crash(self, starting: Future[Any]) -> None:
         await starting
         await self._app.wait_for_stopped()
@@ -204,7 +234,8 @@ class StreamApp:
 
 
 async def _result(future: Future[None]) -> None:
-    await future
+    await asyncio.wait({future})  # unlike awaiting it, cancels nothing where this is cancelled
+    future.result()
 
 
 def _record(event: EventT) -> LogRecord:

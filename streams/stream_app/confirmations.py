@@ -43,6 +43,11 @@ class Confirmations:
         if offset > expected:
             raise DeliveryGap(partition, expected, offset)
 
+    @property
+    def expected(self) -> Mapping[int, int]:
+        """Return the next offset of each partition that is ours."""
+        return self._expected
+
     def resume(self, next_offsets: Mapping[int, int]) -> None:
         """Say where delivery starts in each partition that is ours now, and forget the others."""
         self._expected = dict(next_offsets)

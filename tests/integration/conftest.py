@@ -41,6 +41,22 @@ TRIO = {
     "MILLSTREAM_SCRIPTED_CRASH_TOKEN_ID": "17604",
 }
 
+PLATFORMS = ("platform", "quick_platform", "pair", "trio", "vllm_platform", "vllm_pair")
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of one platform one after the other: each start of another takes seconds."""
+    places = [place for place, item in enumerate(items) if HERE in item.path.parents]
+    ordered = sorted((items[place] for place in places), key=_platform_order)
+    for place, item in zip(places, ordered, strict=True):
+        items[place] = item
+
+
+def _platform_order(item: pytest.Item) -> int:
+    names = getattr(item, "fixturenames", ())
+    return next((n for n, name in enumerate(PLATFORMS, 1) if name in names), 0)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def own_garbage() -> None:

@@ -26,6 +26,7 @@ from tests.unit.test_stream_app_exactness import usage_of_request
 
 ORGS = [f"org-{n}" for n in range(6)]
 CONVERGE_S = 40.0
+LOG_TAIL = 20_000  # characters of the processes' output to show where a test fails
 Sums = dict[tuple[int, str], tuple[int, int, int]]
 
 
@@ -53,7 +54,7 @@ async def _kills() -> None:
             await producing
         await platform.bury_and_misplace()
         await platform.converge()
-        for _ in range(8):
+        for _ in range(20):
             await platform.produce(rng, 60)
             await platform.converge()
             platform.kill_app()
@@ -81,6 +82,12 @@ async def _broker_restart() -> None:
         await asyncio.sleep(1.0)
         await platform.start_broker()
         await producing
+        await platform.converge()
+        async with asyncio.timeout(CONVERGE_S):
+            while await platform.uncommitted():
+                platform.supervise()
+                await asyncio.sleep(0.2)
+        await platform.produce(rng, 60)
         await platform.converge()
         platform.app.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(platform.app.wait, 5) == 0
@@ -120,6 +127,7 @@ class Platform:
             "MILLSTREAM_PROCESS": "stream-app",
             "MILLSTREAM_DATA_DIR": str(self.directory),
             "MILLSTREAM_KAFKA": self.bootstrap,
+            "MILLSTREAM_SESSION_TIMEOUT_MS": "2000",  # what a start after a kill waits for
         }
         self.app = self._spawn([sys.executable, "-m", "streams.stream_app"], settings)
 
@@ -270,6 +278,9 @@ async def _platform() -> AsyncIterator[Platform]:
                 yield platform
             finally:
                 await platform.writer.close()
+        except BaseException:
+            print((directory / "output.log").read_text()[-LOG_TAIL:])
+            raise
         finally:
             for child in platform.children:
                 child.kill()

@@ -15,7 +15,8 @@ from schemas.topics import DEAD_LETTERS, STREAM_APP_ID, USAGE, USAGE_TOTALS
 from schemas.usage import UsageTotals
 from streams.stream_app import entries
 from streams.stream_app.confirmations import Committable, Confirmations
-from streams.stream_app.errors import DeliveryGap
+from streams.stream_app.delivery import DeliveryWatch
+from streams.stream_app.errors import DeliveryGap, DeliveryStalled
 from streams.stream_app.expiry import SeenExpiry
 from streams.stream_app.publisher import TotalsPublisher
 from streams.stream_app.starts import delivery_starts
@@ -145,6 +146,20 @@ def test_a_gap_in_delivery_is_refused() -> None:
         confirmations.expect(0, 11)
     confirmations.resume({0: 42})
     confirmations.expect(0, 42)
+
+
+def test_records_that_do_not_come_are_noticed() -> None:
+    """A partition with more records may stand still for a while, but not for ever; progress, an
+    end that is reached or a reset start the time anew."""
+    watch, stall_s = DeliveryWatch(), limits.USAGE_DELIVERY_STALL_MS / 1000
+    watch.check(0.0, {0: 5, 1: 7}, {0: 5, 1: 9})
+    watch.check(stall_s - 1, {0: 5, 1: 8}, {0: 5, 1: 9})
+    watch.check(stall_s + 1, {0: 5, 1: 8}, {0: 6, 1: 9})
+    watch.reset()
+    watch.check(2 * stall_s, {0: 5, 1: 9}, {0: 6, 1: 9})
+    watch.check(3 * stall_s - 1, {0: 5, 1: 9}, {0: 6, 1: 9})
+    with pytest.raises(DeliveryStalled, match="partition 0: nothing from 5 to 6 was delivered"):
+        watch.check(3 * stall_s, {0: 5, 1: 9}, {0: 6, 1: 9})
 
 
 def test_delivery_starts_at_the_commit_or_the_oldest_record() -> None:
