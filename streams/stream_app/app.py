@@ -139,10 +139,8 @@ class StreamApp:
     async def stop(self) -> None:
         """Commit what is confirmed, or soon will be, and leave the group."""
         if self.recovered.is_set() and not self._app.crashed:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CONFIRM_WITHIN_S):
-                    await self._confirmed()
-            await self.commit()
+            with suppress(Exception):  # what is not committed is delivered again
+                await self._commit_last()
         if self._failure is not None:
             self._failure.cancel()  # what stopping interrupts is no failure
         await self._app.stop()
@@ -183,7 +181,7 @@ class StreamApp:
         try:
             async for event in stream.events():
                 self._handling = True
-                while self._deps.confirmations.full:  # noqa: ASYNC110
+                while self._deps.confirmations.full:  # noqa: ASYNC110  # emptied by the broker's pace
                     await asyncio.sleep(limits.TOTALS_COMMIT_EVERY_MS / 1000)
                 await self._agent.handle(_record(event))
                 self._handling = False
@@ -192,11 +190,13 @@ class StreamApp:
             self._halt(error)
             raise
 
-    async def _confirmed(self) -> None:
-        confirmations = self._deps.confirmations
-        while confirmations.unconfirmed:
-            await asyncio.sleep(CONFIRM_EVERY_S)
-            confirmations.advance()
+    async def _commit_last(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONFIRM_WITHIN_S):
+                while self._deps.confirmations.unconfirmed:
+                    await asyncio.sleep(CONFIRM_EVERY_S)
+                    self._deps.confirmations.advance()
+        await self.commit()
 
     async def _on_recovered(self) -> None:
         starts = await self._starts()
@@ -218,7 +218,8 @@ class StreamApp:
                 self._watch.reset()
                 continue
             consumer, expected = self._app.consumer, self._deps.confirmations.expected
-            ends = {p: consumer.highwater(TP(USAGE, p)) or 0 for p in expected}
+            ours = [tp for tp in consumer.assignment() if tp.topic == USAGE]
+            ends = {tp.partition: consumer.highwater(tp) or 0 for tp in ours}
             self._watch.check(asyncio.get_running_loop().time(), expected, ends)
 
     async def _raise_crash(self, starting: Future[Any]) -> None:
