@@ -67,8 +67,8 @@ def _install(device: str) -> None:
         pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--no-deps"]
         _retry([*pip, *hashed, "-r", LOCKS / "uv.txt"])
     locks: list[str | Path] = [LOCKS / f"{device}.txt", LOCKS / "model.txt"]
-    # Compiled once here: where Python may not write bytecode, as in many containers, every start of a
-    # process would compile what it imports, 15 s of a worker's start.
+    # Compiled once here: where Python may not write bytecode, as in many containers, every start of
+    # a process would compile what it imports, 15 s of a worker's start.
     _retry([uv, "pip", "sync", "--python", python, "--compile-bytecode", *hashed, *locks])
     place: list[str | Path] = [
         uv,
