@@ -140,7 +140,8 @@ def _content(operation: Operation) -> dict[str, object]:
     schema = ref(operation.reply) if operation.reply is not None else {"type": "string"}
     content: dict[str, object] = {operation.media: {"schema": schema}}
     if operation.streams:
-        content["text/event-stream"] = {"schema": {"type": "string", "description": _EVENTS}}
+        # Without a type: some tools hold the schema against the text, others against each event.
+        content["text/event-stream"] = {"schema": {"description": _EVENTS}}
     return content
 
 

@@ -158,3 +158,16 @@ def test_errors_fit_their_schemas() -> None:
         openai.invalid_body(invalid, "req_1"),
     ):
         validator("OpenAiError").validate(other)
+
+
+def test_streams_fit_their_schema_as_text_and_event_by_event() -> None:
+    """Tools differ in what they hold a stream's schema against."""
+    found = 0
+    for item in DOCUMENT["paths"].values():
+        for method in item.keys() & {"get", "post"}:
+            for response in item[method]["responses"].values():
+                if (media := response.get("content", {}).get("text/event-stream")) is not None:
+                    found += 1
+                    for seen in ("data: {}\n\n", {"event": "ping", "id": "1-1", "data": "{}"}):
+                        jsonschema.validate(seen, media["schema"])
+    assert found >= 8
