@@ -138,11 +138,10 @@ class Lanes:
         if lane in self._sought:
             return  # polled from a position that was moved back since
         progress = self._progress.get(lane)
-        gained = progress is None
         if progress is None:
-            progress = self._progress[lane] = LaneProgress(next_offset=await self._start(record))
+            progress = self._progress[lane] = LaneProgress(next_offset=record.offset)
         if not progress.admits(record.offset):
-            if gained or record.offset > progress.next_offset:
+            if record.offset > progress.next_offset:
                 self._group.seek(TopicPartition(self._topic, lane), progress.next_offset)
                 self._sought.add(lane)
             return
@@ -157,20 +156,6 @@ class Lanes:
             progress.finish(record.offset)
             return
         self._jobs.take(request, lane, record.offset, record.append_time_ms)
-
-    async def _start(self, record: LogRecord) -> int:
-        """Return where a gained lane begins, of which `record` came first.
-
-        The position is not trusted: after a broker had stood still for seconds, lanes were seen to
-        be read from their oldest record although much was committed.
-        """
-        place = TopicPartition(self._topic, record.partition)
-        try:
-            committed = await self._group.committed([place])
-        except LogError as error:
-            self._log.warning("commit unknown", lane=record.partition, error=str(error))
-            return record.offset
-        return committed.get(place, record.offset)
 
     def _follow_assignment(self) -> None:
         assignment = self._group.assignment()

@@ -20,18 +20,11 @@ LANE = TopicPartition(TOPIC, 0)
 class ScriptedGroup:
     """A group member whose polls bring what a test says, each under an epoch."""
 
-    def __init__(self, *polls: tuple[int, Sequence[int]], committed: int | None = None) -> None:
+    def __init__(self, *polls: tuple[int, Sequence[int]]) -> None:
         self._polls = list(polls)
-        self._committed = committed
         self._epoch = 0
         self.sought: list[int] = []
         self.commits: list[dict[TopicPartition, int]] = []
-
-    async def committed(
-        self, partitions: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
-        """Return what an earlier owner has committed."""
-        return {} if self._committed is None else dict.fromkeys(partitions, self._committed)
 
     async def commit(self, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Note what is committed."""
@@ -88,9 +81,9 @@ def lanes_of(group: ScriptedGroup, jobs: NotedJobs) -> Lanes:
     )
 
 
-def taken(*polls: tuple[int, Sequence[int]], committed: int | None = None) -> list[int]:
+def taken(*polls: tuple[int, Sequence[int]]) -> list[int]:
     """Return the offsets that are taken in as many turns as there are polls."""
-    group, jobs = ScriptedGroup(*polls, committed=committed), NotedJobs()
+    group, jobs = ScriptedGroup(*polls), NotedJobs()
 
     async def turns() -> None:
         lanes = lanes_of(group, jobs)
@@ -114,13 +107,6 @@ def test_a_jump_after_each_of_two_rebalances_is_no_gap() -> None:
 def test_a_gap_that_the_log_insists_on_is_passed() -> None:
     """What retention removed never comes: the second offer without a rebalance is taken."""
     assert taken((1, [0]), (1, [3]), (1, [3, 4])) == [0, 3, 4]
-
-
-def test_a_gained_lane_begins_at_its_commit_wherever_its_position_is() -> None:
-    """Too early a position serves nothing again, too late a one leaves nothing out."""
-    assert taken((1, [0, 1]), (1, [2]), (1, [4, 5]), committed=4) == [4, 5]
-    assert taken((1, [6, 7]), (1, [4, 5, 6, 7]), committed=4) == [4, 5, 6, 7]
-    assert taken((1, [4, 5]), (2, [6]), committed=4) == [4, 5, 6]
 
 
 def test_a_kept_lane_is_committed_anew_after_a_rebalance() -> None:
