@@ -26,6 +26,7 @@ from tests.unit.test_stream_app_exactness import usage_of_request
 
 ORGS = [f"org-{n}" for n in range(6)]
 CONVERGE_S = 40.0
+RESTARTS_MAX = 5  # for records left out or a broker that is away; more is a loop
 LOG_TAIL = 20_000  # characters of the processes' output to show where a test fails
 Sums = dict[tuple[int, str], tuple[int, int, int]]
 
@@ -107,6 +108,7 @@ class Platform:
     expected: Sums = field(default_factory=dict)
     sent: list[UsageRecorded] = field(default_factory=list)
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    restarts: int = 0
     broker: subprocess.Popen[bytes] = field(init=False)
     app: subprocess.Popen[bytes] = field(init=False)
     writer: KafkaWriter = field(init=False)
@@ -140,6 +142,8 @@ class Platform:
         """Start the stream-app again where it has ended itself, to be delivered anew."""
         if self.app.poll() is not None:
             assert self.app.returncode == 1
+            self.restarts += 1
+            assert self.restarts <= RESTARTS_MAX
             self.start_app()
 
     async def produce(self, rng: Random, count: int, *, copies_only: bool = False) -> None:
