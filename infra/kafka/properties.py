@@ -65,11 +65,11 @@ def _settings(node: Node, nodes: Sequence[Node], data_dir: Path) -> Mapping[str,
         "group.initial.rebalance.delay.ms": 0,
         # Tests and fast failure detection want less than the default of 6 s.
         "group.min.session.timeout.ms": 300,
-        **_vigilance(len(nodes)),
+        **_vigilance(node, len(nodes)),
         # Says good-bye on SIGTERM, so that the next start need not wait for the old session's end.
         "controlled.shutdown.enable": "true",
         # A no-op record, written and synced twice a second, that only several controllers need.
-        "metadata.max.idle.interval.ms": 0 if len(nodes) == 1 else 500,
+        "metadata.max.idle.interval.ms": 0 if len(nodes) == 1 else 100,
         # Threads for a small machine; the defaults are for a server of its own.
         "num.network.threads": 2,
         "num.io.threads": 4,
@@ -81,18 +81,30 @@ def _settings(node: Node, nodes: Sequence[Node], data_dir: Path) -> Mapping[str,
     }
 
 
-def _vigilance(brokers: int) -> Mapping[str, object]:
+def _vigilance(node: Node, brokers: int) -> Mapping[str, object]:
     """Return how soon a dead broker is noticed: its sessions, and the controllers' among them."""
     if brokers == 1:
-        # A killed broker is fenced, and comes back, after this instead of 9 s.
-        return {"broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 500}
+        # A killed broker is fenced, and comes back, after this instead of 9 s. There is nobody to
+        # send signs of life to.
+        return {
+            "broker.session.timeout.ms": 2_000,
+            "broker.heartbeat.interval.ms": 500,
+            "metadata.max.idle.interval.ms": 0,
+        }
     # Whoever dies may be the active controller: first the others elect a new one (fetch and
     # election time-outs), which then gives every broker a fresh session before it fences the dead
     # one and moves its partitions. The sum has to stay below the 3 s that clients are promised.
     return {
         "broker.session.timeout.ms": 600,
         "broker.heartbeat.interval.ms": 140,
-        "controller.quorum.fetch.timeout.ms": 500,
+        # The active controller answers its followers' fetches when there is something to fetch, or
+        # after 500 ms: without a no-op record (500 ms apart by default) well within the fetch
+        # time-out they would time out, and elect another, whenever there is no news.
+        "metadata.max.idle.interval.ms": 100,
+        # Answered at the same moments, all followers would time out at the same one, stand against
+        # each other, split the votes and wait out an election time-out. With pre-votes (KIP-996)
+        # the first alone is refused and the second elected at once.
+        "controller.quorum.fetch.timeout.ms": 400 + 100 * (node.node_id % brokers),
         "controller.quorum.election.timeout.ms": 300,
         "controller.quorum.election.backoff.max.ms": 150,
         "controller.quorum.request.timeout.ms": 1_500,

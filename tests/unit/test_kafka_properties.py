@@ -1,18 +1,19 @@
 """The embedded broker's settings, rendered."""
 
+import itertools
 from pathlib import Path
 
 from infra.kafka.properties import Node, render_properties
 from schemas import limits
 
 
-def rendered(count: int) -> dict[str, str]:
-    """Return the settings of the first of `count` brokers."""
+def rendered(count: int, which: int = 0) -> dict[str, str]:
+    """Return the settings of one of `count` brokers."""
     nodes = [
         Node(node_id=index, host="127.0.0.1", port=1_000 + index, controller_port=2_000 + index)
         for index in range(count)
     ]
-    text = render_properties(node=nodes[0], nodes=nodes, data_dir=Path("/data/kafka"))
+    text = render_properties(node=nodes[which], nodes=nodes, data_dir=Path("/data/kafka"))
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
@@ -43,6 +44,27 @@ def test_a_dead_controller_and_broker_is_noticed_within_clients_patience() -> No
     assert sum(int(settings[name]) for name in waits) <= 2_000
     assert int(settings["broker.heartbeat.interval.ms"]) * 4 < int(settings[waits[1]])
     assert int(settings["replica.fetch.backoff.ms"]) <= 100  # comes on top of it
+
+
+def test_followers_of_a_controller_hear_news_well_within_their_patience() -> None:
+    """It answers a fetch at the latest after 500 ms, without news: there has to be some before."""
+    for which in range(3):
+        settings = rendered(3, which)
+        news_ms = int(settings["metadata.max.idle.interval.ms"])
+        assert 0 < news_ms <= int(settings["controller.quorum.fetch.timeout.ms"]) // 4
+
+
+def test_no_two_followers_give_a_controller_up_at_the_same_moment() -> None:
+    """Else each votes for itself; apart by more than a vote takes, one is elected at once."""
+    patience = sorted(
+        int(rendered(3, which)["controller.quorum.fetch.timeout.ms"]) for which in range(3)
+    )
+    assert all(later - sooner >= 100 for sooner, later in itertools.pairwise(patience))
+
+
+def test_a_lone_broker_writes_no_signs_of_life() -> None:
+    """Nobody follows it, and each costs a write and a sync."""
+    assert rendered(1)["metadata.max.idle.interval.ms"] == "0"
 
 
 def test_nothing_happens_behind_the_platforms_back() -> None:
