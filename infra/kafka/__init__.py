@@ -2,7 +2,10 @@
 
 from infra.kafka.admin import KafkaAdmin
 from infra.kafka.group import KafkaGroupReader
+from infra.kafka.offset_fetch import correct_consumers
 from infra.kafka.reader import KafkaReader
 from infra.kafka.writer import KafkaWriter
 
 __all__ = ["KafkaAdmin", "KafkaGroupReader", "KafkaReader", "KafkaWriter"]
+
+correct_consumers()

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import GroupCoordinatorNotAvailableError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from infra.errors import LogUnavailable
 from infra.kafka.connecting import (
@@ -21,6 +21,7 @@ from infra.kafka.connecting import (
     bounded,
     until_connected,
 )
+from infra.kafka.offset_fetch import fetch_all
 from infra.ports import TopicPartition
 
 # Kafka's usual number of copies: one may be lost while another is being serviced.
@@ -102,15 +103,16 @@ class KafkaAdmin:
         async with _available(f"offsets of group {group}"):
             while True:
                 try:
-                    found = await self._client.list_consumer_group_offsets(group)
+                    found = await fetch_all(self._client, group)
                     break
-                except GroupCoordinatorNotAvailableError:
-                    # The offsets topic is made by the first such question.
+                except KafkaError as error:
+                    # The offsets topic is made by the first such question; a coordinator may move,
+                    # or load.
+                    if not error.retriable:
+                        raise
                     await asyncio.sleep(RETRY_BACKOFF_MS / 1_000)
         return {
-            TopicPartition(*partition): committed.offset
-            for partition, committed in found.items()
-            if committed.offset >= 0
+            TopicPartition(*partition): offset for partition, offset in found.items() if offset >= 0
         }
 
     async def close(self) -> None:
