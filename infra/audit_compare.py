@@ -85,6 +85,8 @@ class AuditReport:
     unreadable: int = 0
     """Ids whose floor retention removed: judged by their usage event alone."""
     usage_events: int = 0
+    usage_repeated: int = 0
+    """Usage events beyond the first of their request: legal, and counted once."""
     rows: int = 0
     collapsed: int = 0
     waited_s: float = 0.0
@@ -108,7 +110,8 @@ class AuditReport:
             lines.append("")
         lines.append(
             f"{self.requests} requests ended, {self.unfinished} unfinished, "
-            f"{self.unreadable} beyond retention; {self.usage_events} usage events; "
+            f"{self.unreadable} beyond retention; {self.usage_events} usage events "
+            f"({self.usage_repeated} of them again); "
             f"{self.rows} rows, {self.collapsed} copies collapsed; "
             f"{self.output_tokens} output tokens, {self.cost_nano} nano-units"
         )
@@ -172,6 +175,7 @@ def compare(
         unfinished=unfinished,
         unreadable=unreadable,
         usage_events=sum(len(one.places) for one in metered.values()),
+        usage_repeated=sum(len(one.places) - 1 for one in metered.values() if one.places),
         rows=len(stored.rows),
         collapsed=stored.physical_count - len(stored.rows),
         waited_s=round(waited_s, 3),

@@ -158,8 +158,9 @@ SEEN_SWEPT_PER_RECORD_MAX = 8
 TOTALS_UNCONFIRMED_MAX = 10_000
 TOTALS_COMMIT_EVERY_MS = 1_000
 TOTALS_PUBLISH_EVERY_MS = 500
-USAGE_DELIVERY_STALL_MS = 5_000
-"""How long records may lie on the broker undelivered while nothing is handled."""
+USAGE_DELIVERY_CHECK_MS = 1_000
+USAGE_DELIVERY_CHECKS_MAX = 5
+"""How many checks may find the same records undelivered while nothing is handled."""
 
 # A call's arguments come back in the next request, inside its messages' own nesting.
 assert TOOL_ARGUMENTS_DEPTH_MAX + 16 <= HTTP_JSON_DEPTH_MAX

@@ -25,7 +25,7 @@ from streams.stream_app.app import AppSettings, StreamApp
 from streams.stream_app.confirmations import Confirmations
 from streams.stream_app.expiry import SeenExpiry
 from streams.stream_app.publisher import TotalsPublisher
-from streams.stream_app.starts import delivery_starts
+from streams.stream_app.starts import delivery_ends, delivery_starts
 
 KAFKA_RETRY_S = 0.5
 STOP_WITHIN_S = 4.0
@@ -95,7 +95,12 @@ async def _serve(config: Config, metrics: Metrics, stage: Stage) -> None:
         dead_letters=DeadLetters(writer, clock, config.process),
         metrics=metrics,
     )
-    app = StreamApp(_app_settings(config), deps, lambda: delivery_starts(admin, reader))
+    app = StreamApp(
+        _app_settings(config),
+        deps,
+        starts=lambda: delivery_starts(admin, reader),
+        ends=lambda: delivery_ends(reader),
+    )
     incarnation = f"{config.process}/{SystemEntropy().uuid()}"
     fleet = FleetReporter(writer, lambda: _report(config, incarnation, stage))
     try:

@@ -17,6 +17,7 @@ from typing import Any
 import faust
 from faust.types import TP, EventT, StreamT
 
+from infra.errors import LogUnavailable
 from infra.ports import LogRecord
 from schemas import limits
 from schemas.topics import FAUST_TABLES, STREAM_APP_ID, USAGE
@@ -28,12 +29,11 @@ from streams.stream_app.errors import Halted
 CONCURRENCY = 1
 """More loses records: Faust commits past one in flight (faust#606), and handling is not atomic."""
 
-Starts = Callable[[], Awaitable[Mapping[int, int]]]
-"""Tells where delivery of each partition of `usage.v1` starts: at the group's commit."""
+Offsets = Callable[[], Awaitable[Mapping[int, int]]]
+"""Tells an offset of each partition of `usage.v1`."""
 
 CONFIRM_WITHIN_S = 1.0
 CONFIRM_EVERY_S = 0.02
-WATCH_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +89,11 @@ class ConfirmedTable(faust.Table):  # type: ignore[misc]  # faust ships no types
 class StreamApp:
     """The running Faust app with its usage agent."""
 
-    def __init__(self, settings: AppSettings, deps: AgentDeps, starts: Starts) -> None:
+    def __init__(
+        self, settings: AppSettings, deps: AgentDeps, *, starts: Offsets, ends: Offsets
+    ) -> None:
         self._deps = deps
-        self._starts = starts
+        self._starts, self._ends = starts, ends
         self._app = FolderlessApp(STREAM_APP_ID, **_faust_settings(settings))
         # Absent or true, `acks` would let Faust commit what is not on the changelogs yet.
         topic = self._app.topic(
@@ -213,14 +215,16 @@ class StreamApp:
 
     async def _watch_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(WATCH_EVERY_S)
+            await asyncio.sleep(limits.USAGE_DELIVERY_CHECK_MS / 1000)
             if self._app.rebalancing or not self.recovered.is_set() or self._handling:
                 self._watch.reset()
                 continue
-            consumer, expected = self._app.consumer, self._deps.confirmations.expected
-            ours = [tp for tp in consumer.assignment() if tp.topic == USAGE]
-            ends = {tp.partition: consumer.highwater(tp) or 0 for tp in ours}
-            self._watch.check(asyncio.get_running_loop().time(), expected, ends)
+            try:
+                ends = await self._ends()
+            except LogUnavailable:
+                self._watch.reset()
+            else:
+                self._watch.check(self._deps.confirmations.expected, ends)
 
     async def _raise_crash(self, starting: Future[Any]) -> None:
         await starting

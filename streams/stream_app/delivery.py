@@ -13,24 +13,27 @@ from streams.stream_app.errors import DeliveryStalled
 
 
 class DeliveryWatch:
-    """Mutable state: since when each partition has stood at its offset."""
+    """Mutable state: in how many checks each partition has stood at its offset.
+
+    Counted, not timed: after a pause of this process nothing has been late yet.
+    """
 
     def __init__(self) -> None:
-        self._stood: dict[int, tuple[int, float]] = {}
+        self._stood: dict[int, tuple[int, int]] = {}
 
     def reset(self) -> None:
         """Start anew: delivery is held back for a reason."""
         self._stood.clear()
 
-    def check(self, now_s: float, expected: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """Compare what should come next with where each partition ends; call it every second or so.
+    def check(self, expected: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Compare what should come next with where each partition ends.
 
         Raises: DeliveryStalled where a partition with more records has stood still too long.
         """
         for partition, offset in expected.items():
             end = ends.get(partition, 0)
-            stood_at, since_s = self._stood.get(partition, (-1, now_s))
-            if stood_at != offset or end <= offset:
-                self._stood[partition] = (offset, now_s)
-            elif now_s - since_s >= limits.USAGE_DELIVERY_STALL_MS / 1000:
+            stood_at, times = self._stood.get(partition, (offset, 0))
+            times = times + 1 if stood_at == offset and end > offset else 0
+            if times > limits.USAGE_DELIVERY_CHECKS_MAX:
                 raise DeliveryStalled(partition, offset, end)
+            self._stood[partition] = (offset, times)

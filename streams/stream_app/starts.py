@@ -1,4 +1,4 @@
-"""Where delivery starts, which tells a record that Faust leaves out from one that never was."""
+"""Where delivery starts and may end, asked apart from Faust, which leaves records out at times."""
 
 from collections.abc import Mapping
 
@@ -14,3 +14,9 @@ async def delivery_starts(admin: LogAdmin, reader: LogReader) -> Mapping[int, in
     bounds = await reader.bounds(parts)
     committed = await admin.group_offsets(STREAM_APP_ID)
     return {part.partition: max(bounds[part].start, committed.get(part, 0)) for part in parts}
+
+
+async def delivery_ends(reader: LogReader) -> Mapping[int, int]:
+    """Return the end of each partition of `usage.v1`. Raises LogUnavailable."""
+    parts = [TopicPartition(USAGE, number) for number in range(limits.USAGE_PARTITIONS)]
+    return {part.partition: bound.end for part, bound in (await reader.bounds(parts)).items()}
