@@ -228,3 +228,4 @@ async def read_range(reader: LogReader, ranges: Ranges, clock: Clock) -> AsyncIt
         for record in records:
             if record.offset < wanted[TopicPartition(record.topic, record.partition)].end:
                 yield record
+    reader.assign({})  # a fetch left open would hold up what is asked next

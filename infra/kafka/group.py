@@ -12,8 +12,6 @@ from typing import Any
 import aiokafka
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
-from aiokafka.client import ConnectionGroup
-from aiokafka.conn import CloseReason
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from infra.errors import CommitRefused, LogUnavailable
@@ -27,7 +25,7 @@ from infra.kafka.connecting import (
     bounded,
     until_connected,
 )
-from infra.kafka.reader import FETCH_BYTES, IDLE_TURN_MS
+from infra.kafka.reader import FETCH_BYTES, IDLE_TURN_MS, cut_idle_fetches
 from infra.kafka.records import flatten
 from infra.ports import Assignment, LogRecord, TopicPartition
 from schemas import limits
@@ -196,21 +194,11 @@ class KafkaGroupReader:
 
     def _note(self, partitions: frozenset[TopicPartition]) -> None:
         self._assignment = Assignment(self._assignment.epoch + 1, partitions)
-        self._cut_idle_fetches()
+        cut_idle_fetches(self._consumer)
         self._on_joined(self.member_id() or "")
         if self._waiting is not None:
             self._waiting.reschedule(asyncio.get_running_loop().time())  # wakes the poll
             self._waiting = None
-
-    def _cut_idle_fetches(self) -> None:
-        """Drop the connections on which fetches of the old assignment may still be open.
-
-        A broker answers a connection's requests in turn: the first fetch of the new assignment
-        would wait for as long as an idle one stays open.
-        """
-        for (_, purpose), connection in tuple(self._consumer._client._conns.items()):
-            if purpose == ConnectionGroup.DEFAULT:
-                connection.close(reason=CloseReason.IDLE_DROP)
 
     def _note_poll(self) -> None:
         """Tell aiokafka that a poll ended: it forgets to note one that was cut short.

@@ -10,6 +10,8 @@ from typing import Any
 
 import aiokafka
 from aiokafka import AIOKafkaConsumer
+from aiokafka.client import ConnectionGroup
+from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from infra.errors import LogUnavailable, OffsetUnreadable
@@ -121,6 +123,8 @@ class KafkaReader:
         )
 
     def _apply(self) -> None:
+        if self._consumer.assignment():
+            cut_idle_fetches(self._consumer)
         self._consumer.assign(
             [aiokafka.TopicPartition(*partition) for partition in self._positions]
         )
@@ -133,3 +137,14 @@ class KafkaReader:
         await bounded(old.stop())
         self._consumer = await self._connect()
         self._apply()
+
+
+def cut_idle_fetches(consumer: Any) -> None:
+    """Drop the connections on which fetches of a consumer's old assignment may still be open.
+
+    A broker answers a connection's requests in turn: the first one after a change would wait for as
+    long as an idle fetch stays open.
+    """
+    for (_, purpose), connection in tuple(consumer._client._conns.items()):
+        if purpose == ConnectionGroup.DEFAULT:
+            connection.close(reason=CloseReason.IDLE_DROP)
