@@ -16,7 +16,7 @@ from tests.integration.platform import MODEL, SOAK, Platform, eventually, run_co
 
 READY_WITHIN_S = 10.0 if SOAK else 20.0
 STREAM_APP_WITHIN_S = 10.0 if SOAK else 20.0
-IDLE_AFTER_S, IDLE_OVER_S, IDLE_CPU_SHARE = (30.0, 60.0, 0.15) if SOAK else (10.0, 20.0, 0.25)
+IDLE_AFTER_S, IDLE_OVER_S, IDLE_CPU_SHARE = (30.0, 60.0, 0.15) if SOAK else (8.0, 12.0, 0.25)
 
 
 def test_no_connection_is_refused_while_it_starts(platform: Platform) -> None:

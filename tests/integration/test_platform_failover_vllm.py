@@ -26,7 +26,7 @@ from tests.integration.watched_streams import (
 pytestmark = pytest.mark.vllm
 
 STREAMS = 16
-KILLS = 20 if SOAK else 3
+KILLS = 20 if SOAK else 2
 TOKENS = 120 if SOAK else 60
 STREAM_WITHIN_S = 120.0
 BACK_WITHIN_S = 300.0

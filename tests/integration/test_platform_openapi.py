@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.platform import SOAK, Platform
 
-SECONDS = 600 if SOAK else 40
+SECONDS = 600 if SOAK else 30
 CHECKS = (
     *("not_a_server_error", "status_code_conformance", "content_type_conformance"),
     *("response_headers_conformance", "response_schema_conformance", "unsupported_method"),

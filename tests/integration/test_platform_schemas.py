@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import anthropic
@@ -115,18 +116,27 @@ def test_anthropics_client_gets_calls_that_follow_their_schemas(vllm_platform: P
         {"type": "tool", "name": "clock"},
     )
     with anthropic.Anthropic(base_url=vllm_platform.url, api_key=vllm_platform.key) as client:
-        for choice in choices:
+
+        def ask(choice: Any, streamed: bool) -> Any:
             wish: Any = {"model": MODEL, "max_tokens": 70, "messages": MESSAGES, "tools": tools}
             wish["tool_choice"] = choice
             wish["extra_headers"] = {"anthropic-version": "2023-06-01"}
-            whole: Any = client.messages.create(**wish)
+            if not streamed:
+                return client.messages.create(**wish)
             with client.messages.stream(**wish) as events:
-                streamed: Any = events.get_final_message()
-            for message in (whole, streamed):
-                (block,) = message.content
-                assert block.type == "tool_use" and message.stop_reason == "tool_use"
-                assert block.name == choice.get("name", block.name)
-                check_call(block.name, block.input)
+                return events.get_final_message()
+
+        with ThreadPoolExecutor() as together:
+            asked = [
+                (choice, together.submit(ask, choice, streamed))
+                for choice in choices
+                for streamed in (False, True)
+            ]
+        for choice, made in asked:
+            (block,) = made.result().content
+            assert block.type == "tool_use" and made.result().stop_reason == "tool_use"
+            assert block.name == choice.get("name", block.name)
+            check_call(block.name, block.input)
 
 
 @pytest.mark.vllm
@@ -144,17 +154,23 @@ def test_openais_client_gets_calls_that_follow_their_schemas(vllm_platform: Plat
             wish = {"model": MODEL, "messages": MESSAGES, "tools": tools, "temperature": 0}
             return create(**wish, max_completion_tokens=max_tokens, **more).choices[0]
 
-        for choice in ("required", named):
-            made = ask(70, tool_choice=choice, parallel_tool_calls=False)
+        with ThreadPoolExecutor() as together:
+            single = [
+                together.submit(ask, 70, tool_choice=choice, parallel_tool_calls=False)
+                for choice in ("required", named)
+            ]
+            many = together.submit(ask, 60, tool_choice="required")
+            free = together.submit(ask, 8, tool_choice="none")
+        for made in (one.result() for one in single):
             (call,) = made.message.tool_calls
             assert made.finish_reason == "tool_calls" and made.message.content is None
             check_call(call.function.name, json.loads(call.function.arguments))
-        several = ask(60, tool_choice="required")
+        several = many.result()
         whole = several.message.tool_calls[: -1 if several.finish_reason == "length" else None]
         for call in whole:
             check_call(call.function.name, json.loads(call.function.arguments))
         assert len({call.id for call in several.message.tool_calls}) >= 1
-        assert ask(8, tool_choice="none").message.tool_calls is None
+        assert free.result().message.tool_calls is None
         with pytest.raises(openai.BadRequestError) as caught:
             tools[1]["function"]["parameters"] = {"type": "object", "not": {}}
             ask(8)
