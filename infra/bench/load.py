@@ -34,7 +34,10 @@ class _Load:
         self._plan = plan
         self._lines = lines
         self._loop = asyncio.get_running_loop()
-        self._requests = itertools.cycle([_request(plan, body) for body in plan.bodies])
+        keys = plan.keys or (None,) * len(plan.bodies)
+        self._requests = itertools.cycle(
+            [_request(plan, body, key) for body, key in zip(plan.bodies, keys, strict=True)]
+        )
         self._idle: list[Connection] = []
         self._exchanges: list[Exchange] = []
         self._open = 0
@@ -175,14 +178,14 @@ class _Load:
             lags.append(perf_counter() - due_s)
 
 
-def _request(plan: LoadPlan, body: str) -> bytes:
-    raw = body.encode()
+def _request(plan: LoadPlan, body: str, key: str | None) -> bytes:
+    raw, keyed = body.encode(), {} if key is None else {"idempotency-key": key}
     head = [
         f"POST {plan.path} HTTP/1.1",
         f"host: {plan.host}:{plan.port}",
         "content-type: application/json",
         f"content-length: {len(raw)}",
-        *(f"{name}: {value}" for name, value in plan.headers.items()),
+        *(f"{name}: {value}" for name, value in (plan.headers | keyed).items()),
     ]
     return "\r\n".join(head).encode() + b"\r\n\r\n" + raw
 

@@ -33,6 +33,8 @@ class LoadPlan:
     headers: dict[str, str]
     bodies: tuple[str, ...]
     """Request bodies, taken in turn and again from the first."""
+    keys: tuple[str, ...] = ()
+    """Idempotency keys: one for each body, or none at all."""
     mode: Literal["closed", "open", "hold"]
     """closed: `concurrency` clients, each asks again at once. open: `rate` requests a second
     whatever comes back. hold: `concurrency` streams stay open until the next line on standard

@@ -17,13 +17,13 @@ from infra.bench.accounts import cpu_between, sample
 from infra.bench.children import Child, LoadClient, start_module
 from infra.bench.peers import free_port, wait_answering
 from infra.bench.plan import EngineAnswer, EngineQuestion, LoadPlan
-from infra.bench.platform import clean_environ, running_platform
+from infra.bench.platform import RunningPlatform, clean_environ, running_platform
 from infra.bench.prompts import body
 from infra.bench.statistics import percentile
 from infra.bench.surroundings import Surroundings
 from infra.config import PREFIX, Config
 
-__all__ = ["Loop", "Loops", "bare_engine", "platform_loops", "vllm_server"]
+__all__ = ["Loop", "Loops", "PlatformLoops", "bare_engine", "platform_loops", "vllm_server"]
 
 _READY_WITHIN_S = 240.0
 _ANSWER_WITHIN_S = 600.0
@@ -88,11 +88,15 @@ class _Http:
     def __init__(
         self, load: LoadClient, port: int, model: str, headers: Mapping[str, str], pids: Any
     ) -> None:
+        """Take the server's address, and what tells its processes' ids by name."""
         self._load, self._port, self._model = load, port, model
         self._headers = dict(headers)
         self.pids = pids
 
-    async def run(self, prompts: list[str], concurrency: int, tokens: int) -> Loop:
+    async def run(
+        self, prompts: list[str], concurrency: int, tokens: int, keys: tuple[str, ...] = ()
+    ) -> Loop:
+        """Answer all prompts, `concurrency` at a time, with an idempotency key each or none."""
         plan = LoadPlan(
             host="127.0.0.1",
             port=self._port,
@@ -101,6 +105,7 @@ class _Http:
             bodies=tuple(
                 json.dumps(body(self._model, text, tokens, stream=True)) for text in prompts
             ),
+            keys=keys,
             mode="closed",
             tokens=tokens,
             concurrency=concurrency,
@@ -120,6 +125,15 @@ class _Http:
             cpu_s_per_1000={name: 1_000 * used / max(1, made) for name, used in cpu.items()},
             valid=result.is_valid and not result.failures,
         )
+
+
+class PlatformLoops(_Http):
+    """The whole platform behind the load client."""
+
+    def __init__(self, load: LoadClient, platform: RunningPlatform) -> None:
+        """Take a running platform."""
+        super().__init__(load, platform.port, platform.model, platform.headers, platform.pids)
+        self.platform = platform
 
 
 @asynccontextmanager
@@ -174,7 +188,7 @@ async def vllm_server(
 @asynccontextmanager
 async def platform_loops(
     surroundings: Surroundings, config: Config, load: LoadClient
-) -> AsyncIterator[Loops]:
+) -> AsyncIterator[PlatformLoops]:
     """Run the whole platform until the block ends."""
     folder = surroundings.folder / "platform"
     folder.mkdir()
@@ -186,7 +200,7 @@ async def platform_loops(
         runs_max=config.runs_max,
         context_tokens=config.context_tokens,
     ) as platform:
-        yield _Http(load, platform.port, platform.model, platform.headers, platform.pids)
+        yield PlatformLoops(load, platform)
 
 
 def _vllm_environ(tuned: bool) -> dict[str, str]:

@@ -15,20 +15,20 @@ _FIRST_BYTE_WITHIN_S = 600.0
 
 
 @click.command("ask")
-@click.argument("prompt")
+@click.argument("prompt", nargs=-1, required=True)
 @click.option("--max-tokens", type=click.IntRange(1), default=256, show_envvar=True)
 @data_option
 @setting("--url", "url", "Base URL of the API; else the platform on the data folder.", "URL")
 @setting("--key", "key", "API key; else the data folder's development key.", "KEY")
-def command(prompt: str, max_tokens: int, **flags: str | None) -> None:
-    """Ask PROMPT at temperature 0 and print the answer as it comes."""
+def command(prompt: tuple[str, ...], max_tokens: int, **flags: str | None) -> None:
+    """Ask PROMPT (one or more words) at temperature 0 and print the answer as it comes."""
     config = running(flags).config
     body = {
         "model": config.model,
         "max_tokens": max_tokens,
         "temperature": 0,
         "stream": True,
-        "messages": [{"role": "user", "content": prompt}],
+        "messages": [{"role": "user", "content": " ".join(prompt)}],
     }
     headers = {"x-api-key": config.key, "anthropic-version": "2023-06-01"}
     try:

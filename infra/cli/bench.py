@@ -117,6 +117,34 @@ def serve(
     _run("serve", lambda around: bench_serve(around, config, options), as_json, out)
 
 
+@command.command("hooks")
+@_out
+@click.option("--rounds", type=click.IntRange(1), default=5)
+@click.option("--engine", type=click.Choice(["vllm", "scripted"]), default="vllm")
+@click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16")
+@click.option(
+    "--concurrency",
+    "concurrencies",
+    type=click.Choice(_CLIENTS),
+    multiple=True,
+    default=_CLIENTS,
+)
+def hooks(
+    as_json: bool,
+    out: Path | None,
+    rounds: int,
+    engine: str,
+    dtype: str,
+    concurrencies: tuple[str, ...],
+) -> None:
+    """Measure what idempotency keys, metering and totals take of the tokens/s."""
+    from infra.bench.hooks import HooksOptions, bench_hooks
+
+    config = with_card(with_model(configuration({"engine": engine, "dtype": dtype})))
+    options = HooksOptions(rounds=rounds, concurrencies=tuple(map(int, concurrencies)))
+    _run("hooks", lambda around: bench_hooks(around, config, options), as_json, out)
+
+
 @command.command("streams")
 @_out
 @click.option("--streams", type=click.IntRange(1), default=10_000)

@@ -8,6 +8,7 @@ Source: Knuth, Morris, Pratt 1977; vLLM's `check_stop_strings` for which match c
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 
 class HeldText:
@@ -84,7 +85,8 @@ class _Matcher:
         return first_end
 
 
-def _fallbacks(stop: str) -> list[int]:
+@lru_cache(maxsize=1_024)
+def _fallbacks(stop: str) -> Sequence[int]:
     """Return, by length - 1, the longest proper prefix that also ends the prefix of that length."""
     fallback, matched = [0], 0
     for character in stop[1:]:

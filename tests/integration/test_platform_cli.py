@@ -50,7 +50,7 @@ def test_status_shows_every_process(platform: Platform) -> None:
 
 def test_ask_streams_an_answer(platform: Platform) -> None:
     """`millstream ask` prints an answer of the running platform."""
-    done = platform.command("ask", "Say anything", "--max-tokens", "20")
+    done = platform.command("ask", "Say", "anything", "--max-tokens", "20")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

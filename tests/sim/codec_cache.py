@@ -2,10 +2,11 @@
 
 However many processes read or write it: events are frozen, so that sharing them shows nobody
 anything new. In runs with real bytes the product's codec works on every distinct record; in the
-others a record's bytes are the number of its event: equal events have equal bytes there too, and
-the codec, which has tests of its own, costs nothing.
+others a record's bytes are the number of its event, and the codec, which has tests of its own,
+costs nothing; equal usage events, whose bytes are compared, have equal numbers.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -22,9 +23,9 @@ _DECODERS = (
     *(lanes, tail, reader, rereading, claim_tail, fleet, sink),
     *(chaos, checks, gateways, key_mutations, verdict),
 )
-_SHARED_ENCODERS = (tail, usage_sender, fleet, checks)
-"""Those that encode what many others encode as well."""
-_ENCODERS = (*_SHARED_ENCODERS, outbox, closing, submission, claims, gateways)
+_SHARED_ENCODERS = (tail, usage_sender, checks)
+"""Those that encode what many others encode as well: usage events, whose bytes are compared."""
+_ENCODERS = (outbox, closing, submission, claims, gateways, fleet)
 
 
 @contextmanager
@@ -32,6 +33,7 @@ def coded_once(*, real_bytes: bool) -> Iterator[None]:
     """Remember what was decoded and encoded until the block ends."""
     decoded: dict[tuple[bytes, type], Any] = {}
     encoded: dict[object, bytes] = {}
+    numbers = itertools.count()
 
     def decode(value: bytes, kind: type) -> Any:
         key = (value, kind)
@@ -41,7 +43,7 @@ def coded_once(*, real_bytes: bool) -> Iterator[None]:
         return event
 
     def number(event: object) -> bytes:
-        value = b"%d" % len(encoded)
+        value = b"%d" % next(numbers)
         decoded[value, type(event)] = event
         return value
 
@@ -56,6 +58,9 @@ def coded_once(*, real_bytes: bool) -> Iterator[None]:
     with ExitStack() as stack:
         for module in _DECODERS:
             stack.enter_context(swapped(module, decode=decode))
-        for module in _SHARED_ENCODERS if real_bytes else _ENCODERS:
+        for module in _SHARED_ENCODERS:
             stack.enter_context(swapped(module, encode=encode))
+        if not real_bytes:
+            for module in _ENCODERS:
+                stack.enter_context(swapped(module, encode=number))
         yield

@@ -124,19 +124,19 @@ def draw(seed: int, bias: Bias | None = None) -> Options:
         seed=seed,
         faults=faults,
         intensity=rng.choice((0.5, 1.0, 2.0)),
-        requests=rng.choice((20, 20, 20, 24)),
+        requests=20,
         workers=rng.choice((2, 2, 2, 3)),
         shuffled=rng.random() < 0.8,
-        arrival_s=rng.choice((0.5, 1.0, 3.0)),
+        arrival_s=rng.choice((0.5, 1.0, 2.0)),
         step_s=rng.choice((0.002, 0.01, 0.03)),
         end_one_in=rng.choice((0, 8, 24)),
-        max_tokens=rng.choice((3, 6, 10)),
+        max_tokens=rng.choice((2, 5, 9)),
         late_start=rng.random() < 0.3,
         lowest_token=rng.choice((0, 252)),
         keyed=rng.choice((0.0, 0.2, 0.4)),
         resumable=rng.choice((0.0, 0.3, 0.6)),
         choices=rng.choice((0.0, 0.2, 0.6)),
-        real_bytes=rng.random() < 0.25,
+        real_bytes=rng.random() < 0.125,
     )
     return options if bias is None else _biased(options, bias)
 

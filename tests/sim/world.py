@@ -30,7 +30,7 @@ from tests.sim.tightness import tight_limits
 from tests.sim.verdict import judge_the_end, starting_faults, unsettled
 from tests.sim.workers import SimWorker
 
-TICK_S = 0.2
+TICK_S = 0.3
 IDLE_TICK_S = 1.0
 BUSY_S = 0.5
 """Views are compared less often where nothing has been appended for so long."""

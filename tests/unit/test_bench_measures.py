@@ -1,9 +1,11 @@
 """What a bench reports: bounds, tables, medians of paired ratios, slopes."""
 
+import dataclasses
 import json
 
 import pytest
 
+from infra.bench.hooks import hooks_measures
 from infra.bench.measure import failed, measure, report, table
 from infra.bench.serve import BARE, OURS, TUNED, serve_measures
 from infra.bench.serving import Loop
@@ -55,6 +57,16 @@ def test_spread_goes_with_the_median() -> None:
     """Ratios of rounds are summed up by their median, lowest and highest."""
     found = paired([1.1, 0.9, 1.0])
     assert (found.middle, found.low, found.high, found.rounds) == (1.0, 0.9, 1.1, 3)
+
+
+def test_hooks_are_judged_by_pairs_of_rounds() -> None:
+    """Each round's ratio of on to off counts, and a load that was no load breaks the bench."""
+    off, on = loop(100.0, 50.0), loop(98.0, 52.0)
+    broken = dataclasses.replace(loop(96.0, 50.0), valid=False)
+    measures = {item.name: item for item in hooks_measures({8: [(on, off), (broken, off)]})}
+    ratio = measures["8 streams: tokens/s with hooks, of those without"]
+    assert (ratio.value, ratio.holds) == (0.97, True)
+    assert measures["invalid loops"].holds is False
 
 
 def test_a_slope_is_per_minute() -> None:
