@@ -16,6 +16,9 @@ __all__ = ["claim_port", "free_port", "listen"]
 _FREE_FIRST, _FREE_LAST = 10_000, 30_000
 _FREE_TRIES_MAX = 200
 
+_chosen: set[int] = set()
+"""Ports that this process has chosen; they may not be listened on yet."""
+
 
 def listen(host: str, port: int, flag: str) -> socket.socket:
     """Return a listening socket that children may inherit; port 0 takes any free one.
@@ -40,17 +43,24 @@ def claim_port(host: str, port: int, flag: str, entropy: Entropy) -> int:
     if port == 0:
         return free_port(entropy, host)
     listen(host, port, flag).close()
+    _chosen.add(port)
     return port
 
 
 def free_port(entropy: Entropy, host: str = "127.0.0.1") -> int:
-    """Return a port that nobody listens on now. Raises StartupError where none was found."""
+    """Return a port that nobody listens on now, and never one that was chosen here before.
+
+    Raises: StartupError where none was found.
+    """
     for _ in range(_FREE_TRIES_MAX):
         port = _FREE_FIRST + entropy.bits(32) % (_FREE_LAST - _FREE_FIRST)
+        if port in _chosen:
+            continue
         try:
             listen(host, port, "").close()
         except StartupError:
             continue
+        _chosen.add(port)
         return port
     raise StartupError(f"found no free port on {host} between {_FREE_FIRST} and {_FREE_LAST}")
 

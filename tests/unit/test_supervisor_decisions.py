@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,26 @@ def test_port_zero_means_any_free_one() -> None:
     assert 10_000 <= port < 30_000
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", free_port(SystemEntropy())))
+
+
+def test_no_port_is_chosen_twice() -> None:
+    """Nobody listens yet on a port that was chosen for another process: it is taken all the same,
+    whoever draws it."""
+    drawn = [free_port(SystemEntropy()) for _ in range(3)]
+    entropy = Drawn([*(port - 10_000 for port in drawn), 11_111])
+    assert free_port(entropy) not in drawn
+    assert entropy.left == []
+
+
+@dataclass
+class Drawn(SystemEntropy):
+    """Entropy whose bits were drawn before."""
+
+    left: list[int]
+
+    def bits(self, count: int) -> int:
+        """Return the next number."""
+        return self.left.pop(0)
 
 
 def test_an_orphan_is_found_by_pid_start_time_and_command(tmp_path: Path) -> None:
