@@ -2,15 +2,10 @@
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.consumer import group_coordinator
 from aiokafka.errors import GroupLoadInProgressError, KafkaError, NotCoordinatorForGroupError
-from aiokafka.protocol.commit import OffsetFetchRequest_v1, OffsetFetchResponse_v3
+from aiokafka.protocol.commit import OffsetFetchResponse_v3
 
-import infra.kafka
-from infra.kafka.offset_fetch import PartitionwiseOffsetFetch, offsets_of
-
-BROKER_TODAY = {9: (1, 10)}
-"""The versions of OffsetFetch that Kafka 4 takes."""
+from infra.kafka.offset_fetch import offsets_of
 
 
 @pytest.mark.parametrize(
@@ -39,11 +34,3 @@ def test_offsets_are_told_by_partition() -> None:
         TopicPartition("lanes", 0): 7,
         TopicPartition("lanes", 1): -1,
     }
-
-
-def test_every_consumer_asks_in_the_version_whose_errors_aiokafka_reads() -> None:
-    """The consumers of whoever imports our Kafka, Faust's too, tell errors with the partitions."""
-    assert infra.kafka
-    assert group_coordinator.OffsetFetchRequest is PartitionwiseOffsetFetch
-    request = group_coordinator.OffsetFetchRequest("workers", [("lanes", [0, 1])])
-    assert isinstance(request.prepare(BROKER_TODAY), OffsetFetchRequest_v1)

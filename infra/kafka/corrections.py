@@ -1,0 +1,57 @@
+"""Two faults of aiokafka 0.14 that lose a consumer's place, corrected for all of this process.
+
+Both show when brokers die or stand still, and in Faust's consumer as well; each has a test of its
+own. What is corrected here asks for another look with each new version of aiokafka.
+
+- **A moved coordinator is taken for "nothing committed".** From version 2 on the answer to
+  OffsetFetch tells an error of the whole group in a field of its own, beside no partitions
+  (KIP-88). aiokafka reads the partitions alone, and begins at the oldest record. Version 1 tells
+  the error with each partition, where aiokafka looks.
+- **An old leader is asked for ever where a partition begins.** A partition without a commit is
+  looked up at its leader; one that is not it any more says so, and aiokafka asks it again and
+  again, without a look at who leads now, and fetches nothing from that broker meanwhile: up to the
+  age at which it asks for metadata anyway, minutes.
+"""
+
+from typing import Any
+
+from aiokafka.consumer import group_coordinator
+from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.api import Request
+from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchRequest_v1
+
+__all__ = ["PartitionwiseOffsetFetch", "correct_consumers"]
+
+
+class PartitionwiseOffsetFetch(Request[OffsetFetchRequest_v1]):  # type: ignore[misc]  # untyped
+    """OffsetFetch in version 1 alone."""
+
+    API_KEY = OffsetFetchRequest.API_KEY
+
+    def __init__(self, group: str, partitions: list[tuple[str, list[int]]]) -> None:
+        """Ask for these partitions, by topic."""
+        self._group, self._partitions = group, partitions
+
+    def build(self, request_struct_class: type[OffsetFetchRequest_v1]) -> OffsetFetchRequest_v1:
+        """Return the request as it is sent."""
+        return request_struct_class(self._group, self._partitions)
+
+
+_look_up = Fetcher._proc_offset_request
+
+
+async def _look_up_and_learn(fetcher: Any, node_id: int, topic_data: Any) -> Any:
+    """Look offsets up at a broker; where it does not lead any more, find out who does."""
+    try:
+        return await _look_up(fetcher, node_id, topic_data)
+    except KafkaError as error:
+        if error.invalid_metadata:
+            fetcher._client.force_metadata_update()
+        raise
+
+
+def correct_consumers() -> None:
+    """Correct every consumer of this process; once or more often."""
+    group_coordinator.OffsetFetchRequest = PartitionwiseOffsetFetch
+    Fetcher._proc_offset_request = _look_up_and_learn

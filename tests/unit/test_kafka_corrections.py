@@ -1,0 +1,68 @@
+"""What aiokafka's consumers do wrong, corrected for each consumer of a process."""
+
+import asyncio
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.consumer import group_coordinator
+from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.errors import NotLeaderForPartitionError
+from aiokafka.protocol.commit import OffsetFetchRequest_v1
+
+import infra.kafka
+from infra.kafka.corrections import PartitionwiseOffsetFetch
+
+BROKER_TODAY = {9: (1, 10)}
+"""The versions of OffsetFetch that Kafka 4 takes."""
+NOT_LEADER = 6
+
+
+def test_every_consumer_asks_in_the_version_whose_errors_aiokafka_reads() -> None:
+    """The consumers of whoever imports our Kafka, Faust's too, tell errors with the partitions."""
+    assert infra.kafka
+    assert group_coordinator.OffsetFetchRequest is PartitionwiseOffsetFetch
+    request = group_coordinator.OffsetFetchRequest("workers", [("lanes", [0, 1])])
+    assert isinstance(request.prepare(BROKER_TODAY), OffsetFetchRequest_v1)
+
+
+@dataclass
+class OldLeader:
+    """A client whose one broker gives this error about the one partition."""
+
+    error_code: int
+    looks: int = 0
+    """How often somebody wanted to know who leads."""
+    asked: list[int] = field(default_factory=list)
+
+    async def send(self, node_id: int, request: object) -> Any:
+        """Answer ListOffsets in version 1."""
+        self.asked.append(node_id)
+        return SimpleNamespace(API_VERSION=1, topics=[("lanes", [(0, self.error_code, -1, 7)])])
+
+    def force_metadata_update(self) -> None:
+        """Count."""
+        self.looks += 1
+
+
+def looked_up(client: OldLeader) -> Any:
+    """Let a fetcher look up where the partition begins."""
+    fetcher = Fetcher.__new__(Fetcher)
+    fetcher._client, fetcher._isolation_level = client, 0
+    return asyncio.run(fetcher._proc_offset_request(3, {"lanes": [(0, -2)]}))
+
+
+def test_a_broker_that_leads_no_more_makes_a_consumer_look_who_does() -> None:
+    """Else it would be asked again and again, and nothing be fetched from it, for minutes."""
+    client = OldLeader(NOT_LEADER)
+    with pytest.raises(NotLeaderForPartitionError):
+        looked_up(client)
+    assert (client.asked, client.looks) == ([3], 1)
+
+
+def test_a_leader_that_answers_is_believed() -> None:
+    """Nobody asks who leads where the answer is good."""
+    client = OldLeader(0)
+    assert [offset for offset, _ in looked_up(client).values()] == [7]
+    assert client.looks == 0
