@@ -16,6 +16,7 @@ from infra.config import PREFIX, Config, load
 from infra.errors import StartupError
 from infra.supervisor.credentials import read_secret
 from infra.supervisor.folder import DataFolder, holder_pid
+from infra.supervisor.orphans import left_behind
 from infra.supervisor.state import PlatformState, read_state
 
 __all__ = ["Running", "configuration", "data_option", "external_settings", "running", "setting"]
@@ -86,10 +87,7 @@ def running(flags: Mapping[str, str | None]) -> Running:
     if state is None or holder_pid(folder) != state.pid:
         if config.url or "kafka" in external_settings(flags):
             return Running(config=config, folder=folder, state=None)
-        raise StartupError(
-            f"no platform runs on {folder.path}: start one with `millstream up --data "
-            f"{folder.path}`, or name the right folder with --data"
-        )
+        raise StartupError(_why_none(folder))
     locator_key = config.locator_key.hex() or read_secret(folder.secrets, "locator_key") or ""
     config = dataclasses.replace(
         config,
@@ -104,6 +102,20 @@ def running(flags: Mapping[str, str | None]) -> Running:
         model=state.model,
     )
     return Running(config=config, folder=folder, state=state)
+
+
+def _why_none(folder: DataFolder) -> str:
+    command = f"`millstream up --data {folder.path}`"
+    left = [entry.name for entry in left_behind(folder.run)]
+    if left:
+        return (
+            f"the supervisor of {folder.path} has ended and left {', '.join(left)} running: "
+            f"{command} ends them and starts anew"
+        )
+    return (
+        f"no platform runs on {folder.path}: start one with {command}, or name the right folder "
+        "with --data"
+    )
 
 
 def _environ(flags: Mapping[str, str | None]) -> dict[str, str]:

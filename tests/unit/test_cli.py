@@ -21,6 +21,7 @@ from infra.control import ControlTail, ControlView
 from infra.errors import ConfigError
 from infra.memory import MemoryBroker
 from infra.supervisor.folder import DataFolder
+from infra.supervisor.orphans import record
 from infra.supervisor.seed import seed_keys
 from infra.supervisor.state import Endpoints, PlatformState, ProcessEntry
 from infra.system import SystemClock, SystemEntropy
@@ -77,6 +78,17 @@ def test_commands_say_what_to_do_where_nothing_runs(tmp_path: Path) -> None:
     done = millstream("status", "--json", "--data", data)
     assert (done.returncode, json.loads(done.stdout)["ready"]) == (1, False)
     assert millstream("down", "--data", data).returncode == 0
+
+
+def test_commands_name_what_a_killed_supervisor_has_left(tmp_path: Path) -> None:
+    """What still runs without its supervisor is told, with the command that ends it."""
+    run = tmp_path / "run"
+    run.mkdir()
+    command = Path("/proc/self/cmdline").read_text().rstrip("\0").split("\0")
+    record(run, "kafka-0", os.getpid(), command)  # this process stands for it
+    done = millstream("status", "--data", str(tmp_path))
+    assert done.returncode == 2
+    assert f"left kafka-0 running: `millstream up --data {tmp_path}`" in done.stderr
 
 
 def test_a_commands_own_variable_is_no_unknown_setting(tmp_path: Path) -> None:
