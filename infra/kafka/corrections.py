@@ -1,7 +1,7 @@
-"""Two faults of aiokafka 0.14 that lose a consumer's place, corrected for all of this process.
+"""Faults of aiokafka 0.14 in its consumers, corrected for all of this process.
 
-Both show when brokers die or stand still, and in Faust's consumer as well; each has a test of its
-own. What is corrected here asks for another look with each new version of aiokafka.
+The first two lose a consumer's place when brokers die or stand still, in Faust's as well. Each has
+a test of its own, and asks for another look with each new version of aiokafka.
 
 - **A moved coordinator is taken for "nothing committed".** From version 2 on the answer to
   OffsetFetch tells an error of the whole group in a field of its own, beside no partitions
@@ -11,13 +11,16 @@ own. What is corrected here asks for another look with each new version of aioka
   looked up at its leader; one that is not it any more says so, and aiokafka asks it again and
   again, without a look at who leads now, and fetches nothing from that broker meanwhile: up to the
   age at which it asks for metadata anyway, minutes.
+- **A lost connection is an error in the log**, once for each fetch, also where we dropped it
+  ourselves (`reader.cut_idle_fetches`) and the next fetch is under way.
 """
 
+import logging
 from typing import Any
 
 from aiokafka.consumer import group_coordinator
 from aiokafka.consumer.fetcher import Fetcher
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.api import Request
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchRequest_v1
 
@@ -51,7 +54,15 @@ async def _look_up_and_learn(fetcher: Any, node_id: int, topic_data: Any) -> Any
         raise
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Tell whether a line of the fetcher tells more than that a connection is gone."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    lost = any(isinstance(argument, KafkaConnectionError) for argument in arguments)
+    return not (lost and record.msg.startswith("Failed fetch messages"))
+
+
 def correct_consumers() -> None:
     """Correct every consumer of this process; once or more often."""
     group_coordinator.OffsetFetchRequest = PartitionwiseOffsetFetch
     Fetcher._proc_offset_request = _look_up_and_learn
+    logging.getLogger(Fetcher.__module__).addFilter(_is_news)

@@ -1,6 +1,7 @@
 """What aiokafka's consumers do wrong, corrected for each consumer of a process."""
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from aiokafka.consumer import group_coordinator
 from aiokafka.consumer.fetcher import Fetcher
-from aiokafka.errors import NotLeaderForPartitionError
+from aiokafka.errors import KafkaConnectionError, NotLeaderForPartitionError
 from aiokafka.protocol.commit import OffsetFetchRequest_v1
 
 import infra.kafka
@@ -66,3 +67,13 @@ def test_a_leader_that_answers_is_believed() -> None:
     client = OldLeader(0)
     assert [offset for offset, _ in looked_up(client).values()] == [7]
     assert client.looks == 0
+
+
+def test_a_connection_that_is_gone_is_no_error_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The next fetch is under way; what else a fetcher has to say is kept."""
+    log = logging.getLogger("aiokafka.consumer.fetcher")
+    log.error("Failed fetch messages from %s: %s", 1, KafkaConnectionError("closed"))
+    log.error("Failed fetch messages from %s: %s", 1, NotLeaderForPartitionError())
+    assert len(caplog.records) == 1 and "NotLeader" in caplog.text
