@@ -24,7 +24,8 @@ from infra.config import Config
 __all__ = ["HooksOptions", "bench_hooks", "hooks_measures"]
 
 _HELD = ("metering", "stream-app")
-_CATCH_UP_S = 5.0
+_CATCH_UP_S = 15.0
+"""To join their groups again, or to start again, and to have read what they missed."""
 _TOKENS_BOUND = ">= 0.97"
 
 Pairs = dict[int, list[tuple[Loop, Loop]]]
@@ -50,7 +51,8 @@ async def bench_hooks(
     try:
         surroundings.say("starting the platform")
         async with platform_loops(surroundings, config, load) as platform:
-            await platform.run(prompts(surroundings.entropy, "short", 8), 4, 16)
+            await platform.run(prompts(surroundings.entropy, "short", 32), 8, 64)
+            await asyncio.sleep(_CATCH_UP_S)  # what follows a start takes CPU, too
             for number in range(options.rounds):
                 await _round(surroundings, options, platform, found, on_first=number % 2 == 0)
                 surroundings.say(
