@@ -135,7 +135,7 @@ async def running_worker(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def until(true: Callable[[], object], timeout_s: float = 3.0) -> None:
+async def until(true: Callable[[], object], timeout_s: float = 10.0) -> None:
     """Wait until `true()` holds."""
     async with asyncio.timeout(timeout_s):
         while not true():  # noqa: ASYNC110  # what is watched has no event to wait for
