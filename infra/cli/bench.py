@@ -51,6 +51,15 @@ def _out(function: Callable[..., None]) -> Callable[..., None]:
     )(function)
 
 
+_concurrency = click.option(
+    "--concurrency",
+    "concurrencies",
+    type=click.Choice(_CLIENTS),
+    multiple=True,
+    default=_CLIENTS,
+)
+
+
 @command.command("gateway")
 @_out
 @click.option("--rounds", type=click.IntRange(1), default=5)
@@ -83,13 +92,7 @@ def gateway(
 @click.option("--engine", type=click.Choice(["vllm", "scripted"]), default="vllm")
 @click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16")
 @click.option("--kind", "kinds", type=click.Choice(_KINDS), multiple=True, default=_KINDS)
-@click.option(
-    "--concurrency",
-    "concurrencies",
-    type=click.Choice(_CLIENTS),
-    multiple=True,
-    default=_CLIENTS,
-)
+@_concurrency
 @click.option("--server/--no-server", default=True, help="Measure vLLM's own server too.")
 @click.option("--default-server/--no-default-server", default=True, help="... as it comes, too.")
 def serve(
@@ -122,13 +125,7 @@ def serve(
 @click.option("--rounds", type=click.IntRange(1), default=5)
 @click.option("--engine", type=click.Choice(["vllm", "scripted"]), default="vllm")
 @click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16")
-@click.option(
-    "--concurrency",
-    "concurrencies",
-    type=click.Choice(_CLIENTS),
-    multiple=True,
-    default=_CLIENTS,
-)
+@_concurrency
 def hooks(
     as_json: bool,
     out: Path | None,
