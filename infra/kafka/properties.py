@@ -68,8 +68,6 @@ def _settings(node: Node, nodes: Sequence[Node], data_dir: Path) -> Mapping[str,
         **_vigilance(node, len(nodes)),
         # Says good-bye on SIGTERM, so that the next start need not wait for the old session's end.
         "controlled.shutdown.enable": "true",
-        # A no-op record, written and synced twice a second, that only several controllers need.
-        "metadata.max.idle.interval.ms": 0 if len(nodes) == 1 else 100,
         # Threads for a small machine; the defaults are for a server of its own.
         "num.network.threads": 2,
         "num.io.threads": 4,
