@@ -28,6 +28,11 @@ class WorkerBounds:
         return max(limits.TAIL_ENDED_IDS_MAX, limits.LANES * self.lane_span)
 
     @property
+    def usage_together(self) -> int:
+        """Usage events that are sent without waiting for more: each holds its request's place."""
+        return max(1, self.inflight // 8)
+
+    @property
     def commands(self) -> int:
         """Commands that wait for the engine: each in flight may be started, aborted and started,
         with all its choices."""

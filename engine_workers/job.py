@@ -143,6 +143,8 @@ class Job:
     """The close's send failed or its outcome is unknown: it is sent again."""
     suspect: bool = False
     """While held: it will have to run alone."""
+    published_ms: int = 0
+    """When tokens were last handed to the log, or could be first, by this process' clock."""
     proof_after: int | None = None
     """While doubted: number of the newest commit sent before the doubt; only the success of a
     later one proves that the lane is still ours. None where the doubt needs no proof."""
@@ -156,6 +158,20 @@ class Job:
         """
         return self.taken_ms - self.append_time_ms > limits.PREFILL_AHEAD_MS
 
+    def is_due(self, now_ms: int) -> bool:
+        """Tell whether what is unpublished should go to the log now.
+
+        Each token of a stream is shown at once. A whole reply is shown at its end, so its tokens
+        travel together; what is held back is all that its next owner would make again.
+        """
+        attempt = self.attempt
+        assert attempt is not None, "nothing to publish"
+        return (
+            self.request.header.stream
+            or now_ms - self.published_ms >= limits.WHOLE_REPLY_HOLD_MS
+            or all(run.stop is not None for run in attempt.runs)
+        )
+
     def next_deltas(self, now_ms: int) -> list[Delta]:
         """Return all unpublished tokens, a delta for each choice with news.
 
@@ -163,6 +179,7 @@ class Job:
         """
         attempt = self.attempt
         assert attempt is not None, "nothing to publish"
+        self.published_ms = now_ms
         return [self._next_delta(attempt, run, now_ms) for run in attempt.runs if run.has_news]
 
     def _next_delta(self, attempt: Attempt, run: ChoiceRun, now_ms: int) -> Delta:

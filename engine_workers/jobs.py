@@ -168,7 +168,7 @@ class Jobs:
                 self._close(job, CloseReason.FAILED, output.refused)
                 continue
             job.attempt.take(output, now_ms)
-            if job.phase is Phase.RUNNING:
+            if job.phase is Phase.RUNNING and job.is_due(now_ms):
                 tokens += self._publish(job, now_ms)
         if tokens:
             self._metrics.count("tokens_generated", tokens)
@@ -325,7 +325,10 @@ class Jobs:
                 self._run(job, run)
             elif job.is_old:
                 self._run(job, run)
-        tokens = self._publish(job, self._clock.now_ms())
+        job.published_ms = now_ms = self._clock.now_ms()
+        if not job.is_due(now_ms):
+            return
+        tokens = self._publish(job, now_ms)
         if tokens:
             self._metrics.count("tokens_generated", tokens)
 

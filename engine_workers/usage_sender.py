@@ -6,6 +6,7 @@ simply sent again.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from infra.errors import LogError
@@ -21,16 +22,27 @@ _SENDS_PER_TURN = 32
 class UsageSender:
     """A queue of usage events, bounded by the jobs that wait for their acknowledgement."""
 
-    def __init__(self, writer: LogWriter, on_acknowledged: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        writer: LogWriter,
+        on_acknowledged: Callable[[str], None],
+        *,
+        together: int,
+        linger_ms: int = limits.USAGE_LINGER_MS,
+    ) -> None:
         self._writer = writer
         self._on_acknowledged = on_acknowledged
+        self._together, self._linger_s = together, linger_ms / 1_000
         self._waiting: list[UsageRecorded] = []
         self._wake = asyncio.Event()
+        self._enough = asyncio.Event()
 
     def put(self, usage: UsageRecorded) -> None:
         """Queue the usage of an ended reply."""
         self._waiting.append(usage)
         self._wake.set()
+        if len(self._waiting) >= self._together:
+            self._enough.set()
 
     async def run(self) -> None:
         """Send for ever."""
@@ -38,13 +50,16 @@ class UsageSender:
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Send what waits; wait where nothing does, then a little for more.
+        """Send what waits; wait where nothing does, then for `together` events or a while.
 
         No client waits for its usage, and each send costs the log and two readers as much as many.
         """
         await self._wake.wait()
-        await asyncio.sleep(limits.USAGE_LINGER_MS / 1000)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._linger_s):
+                await self._enough.wait()
         self._wake.clear()
+        self._enough.clear()
         waiting, self._waiting = self._waiting, []
         for number, usage in enumerate(waiting, 1):
             if number % _SENDS_PER_TURN == 0:

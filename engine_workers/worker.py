@@ -79,7 +79,9 @@ class Worker:
             bury=self._bury_job,
         )
         self._outbox = Outbox(deps.reply_writer, self.jobs.on_send_failed)
-        self._usage = UsageSender(deps.usage_writer, self.jobs.metered)
+        self._usage = UsageSender(
+            deps.usage_writer, self.jobs.metered, together=deps.bounds.usage_together
+        )
         self._tail = ReplyTail(
             deps.tail_reader, deps.open_reader, self.jobs, ended_max=deps.bounds.ended_ids
         )

@@ -72,7 +72,8 @@ TAIL_ENDED_IDS_MAX = 20_000
 COMMIT_EVERY_MS = 250
 BARREN_STARTS_MAX = 3
 PREFILL_AHEAD_MS = 500
-USAGE_LINGER_MS = 25
+USAGE_LINGER_MS = 250
+WHOLE_REPLY_HOLD_MS = 250
 
 # --- gateway reader
 MAILBOX_ENTRIES_MAX = 1_024
@@ -136,8 +137,11 @@ DEAD_LETTERS_PER_MINUTE_MAX = 600
 
 # --- metering
 METERING_BATCH_ROWS_MAX = 5_000
-METERING_LINGER_MS = 250
-METERING_COMMIT_EVERY_MS = 1_000
+METERING_LINGER_MS = 500
+METERING_COMMIT_EVERY_MS_MIN = 2_000
+METERING_COMMIT_EVERY_MS_MAX = 10_000
+METERING_REFRESH_SHARE_MAX = 0.05
+"""Of the time may go into recomputing rollups, which costs more as an hour fills."""
 METERING_RETRY_MS_MIN = 200
 METERING_RETRY_MS_MAX = 5_000
 DEAD_LETTER_VALUE_BYTES_MAX = MIB
@@ -158,6 +162,7 @@ SEEN_SWEPT_PER_RECORD_MAX = 8
 TOTALS_UNCONFIRMED_MAX = 10_000
 TOTALS_COMMIT_EVERY_MS = 1_000
 TOTALS_PUBLISH_EVERY_MS = 500
+TOTALS_LINGER_MS = 100
 USAGE_DELIVERY_CHECK_MS = 1_000
 USAGE_DELIVERY_CHECKS_MAX = 5
 """How many checks may find the same records undelivered while nothing is handled."""
@@ -209,10 +214,12 @@ assert CHOICES_MAX * 4 <= WORKER_INFLIGHT_MAX
 # flight.
 assert WORKER_INFLIGHT_MAX <= LANE_UNFINISHED_SPAN_MAX
 assert TAIL_ENDED_IDS_MAX >= LANES * LANE_UNFINISHED_SPAN_MAX
-# A usage row is visible 2 s after its event: lingering must leave most of that to the insert.
-assert 4 * METERING_LINGER_MS <= 1_000
-# A request that only waits for its usage to be sent must not hold its place for long.
-assert 4 * USAGE_LINGER_MS <= COMMIT_EVERY_MS
+# A usage row is visible 2 s after the reply's end: lingering must leave most of that to the insert.
+assert 2 * (USAGE_LINGER_MS + METERING_LINGER_MS) <= 1_500
+# A usage event that waits for others must not hold up the commit of its lane much.
+assert USAGE_LINGER_MS <= COMMIT_EVERY_MS
+# What a whole reply's next owner makes again is a matter of a few tokens.
+assert WHOLE_REPLY_HOLD_MS < 1_000
 # A dead letter with its frame fits an event.
 assert 2 * DEAD_LETTER_VALUE_BYTES_MAX < EVENT_BYTES_MAX
 # A query never holds one of the engine's workers for ever, so that inserts get their turn.
@@ -229,6 +236,8 @@ assert 4 * GRAMMAR_COMPILE_MS < ADMIT_WITHIN_MS
 assert 0 < RETRY_AFTER_S <= 60
 # A usage event may come again for as long as its request may be delivered again.
 assert SEEN_RETENTION_MS >= REQUESTS_RETENTION_MS
+# Changelog writes that wait for each other are acknowledged before the next commit.
+assert 4 * TOTALS_LINGER_MS < TOTALS_COMMIT_EVERY_MS
 # A record adds one entry of `seen`; a sweep must take away faster than that.
 assert SEEN_SWEPT_PER_RECORD_MAX > 1
 

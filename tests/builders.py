@@ -142,6 +142,7 @@ def request(
     choices: int = 1,
     logprobs: int | None = None,
     grammar: str | None = None,
+    stream: bool = True,
 ) -> RequestAccepted:
     """Return a request."""
     return RequestAccepted(
@@ -157,7 +158,11 @@ def request(
             max_tokens=max_tokens, ignore_eos=grammar is None, choices=choices, logprobs=logprobs
         ),
         header=header(
-            prompt_tokens=len(prompt), max_tokens=max_tokens, choices=choices, logprobs=logprobs
+            stream=stream,
+            prompt_tokens=len(prompt),
+            max_tokens=max_tokens,
+            choices=choices,
+            logprobs=logprobs,
         ),
         identity=identity(org),
         placement=placement(),

@@ -69,8 +69,8 @@ def _settings(node: Node, nodes: Sequence[Node], data_dir: Path) -> Mapping[str,
         # Says good-bye on SIGTERM, so that the next start need not wait for the old session's end.
         "controlled.shutdown.enable": "true",
         # Threads for a small machine; the defaults are for a server of its own.
-        "num.network.threads": 2,
-        "num.io.threads": 4,
+        "num.network.threads": 1,
+        "num.io.threads": 2,
         "num.recovery.threads.per.data.dir": 2,
         "log.cleaner.threads": 1,
         "background.threads": 2,

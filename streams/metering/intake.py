@@ -18,6 +18,18 @@ _HOUR_MS = 3_600_000
 _GAP_READS = 3
 
 
+def commit_pause_s(refresh_took_s: float) -> float:
+    """Return how long after the start of one refresh the next one may begin, seconds.
+
+    Recomputing an hour costs more the fuller it is: it may take a bounded share of the time.
+    """
+    pause_s = refresh_took_s / limits.METERING_REFRESH_SHARE_MAX
+    return min(
+        max(pause_s, limits.METERING_COMMIT_EVERY_MS_MIN / 1_000),
+        limits.METERING_COMMIT_EVERY_MS_MAX / 1_000,
+    )
+
+
 class Verdict(Enum):
     """What to do with a record that was polled."""
 

@@ -20,7 +20,7 @@ from schemas import limits
 from schemas.codec import Undecodable, decode
 from schemas.topics import USAGE
 from schemas.usage import UsageRecorded
-from streams.metering.intake import Held, Intake, Verdict
+from streams.metering.intake import Held, Intake, Verdict, commit_pause_s
 
 GROUP = "metering"
 IDLE_POLL_MS = 1_000
@@ -221,12 +221,15 @@ class MeteringSink:
 
     async def _refresh_and_commit(self) -> None:
         """Recompute the rollups of dirty hours, then commit; a crash in between repeats both."""
-        self._commit_at_s = self._clock.monotonic_s() + limits.METERING_COMMIT_EVERY_MS / 1_000
+        started_s = self._clock.monotonic_s()
         try:
             await self._deps.store.refresh(list(self._intake.dirty.values()))
         except StoreUnavailable as error:
             self._back_off("refresh", error=str(error))
             return
+        finally:
+            took_s = self._clock.monotonic_s() - started_s
+            self._commit_at_s = started_s + commit_pause_s(took_s)
         self._intake.dirty.clear()
         self._recovered()
         offsets = self._intake.committable()

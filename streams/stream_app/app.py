@@ -279,5 +279,8 @@ def _faust_settings(settings: AppSettings) -> dict[str, Any]:
         # A changelog write that has not landed by then has failed, which restarts the process.
         "producer_request_timeout": limits.SEND_TIMEOUT_MS / 1000,
         "producer_max_request_size": limits.EVENT_BYTES_MAX,
+        # Two writes of a record would be two requests; nothing waits for them but commits.
+        "producer_linger": limits.TOTALS_LINGER_MS / 1000,
+        "producer_max_batch_size": 256 * limits.KIB,  # of one partition in that time
         "consumer_max_fetch_size": limits.EVENT_BYTES_MAX,
     }

@@ -1,9 +1,11 @@
 """What the sink takes and what it may commit: pure decisions."""
 
+import pytest
+
 from infra.ports import LogRecord, TopicPartition
 from schemas import limits
 from schemas.codec import encode
-from streams.metering.intake import Intake, Verdict
+from streams.metering.intake import Intake, Verdict, commit_pause_s
 from tests.contract.store_suite import ACCEPTED_AT_MS, usage_row
 
 PLACE = TopicPartition("usage.v1", 1)
@@ -51,6 +53,14 @@ def test_a_batch_is_due_when_it_lingered_or_is_full() -> None:
         intake.take(_record(0), usage_row(offset), now_s=5.1)
     assert intake.is_full
     assert intake.insert_due_s() == 5.0
+
+
+@pytest.mark.parametrize(
+    ("refresh_took_s", "pause_s"), [(0.0, 2.0), (0.1, 2.0), (0.2, 4.0), (0.5, 10.0), (30.0, 10.0)]
+)
+def test_rollups_take_a_bounded_share_of_the_time(refresh_took_s: float, pause_s: float) -> None:
+    """The fuller an hour, the more a refresh costs and the rarer it is, within bounds."""
+    assert commit_pause_s(refresh_took_s) == pytest.approx(pause_s)
 
 
 def test_a_rebalance_goes_back_to_the_commit() -> None:
