@@ -16,6 +16,7 @@ from pathlib import Path
 
 from infra.errors import StartupError
 from infra.supervisor import orphans
+from infra.supervisor.priority import NORMAL
 from infra.supervisor.probe import Probe
 from schemas import limits
 
@@ -37,6 +38,8 @@ class ProcessSpec:
     stop_within_s: float = limits.DRAIN_STAGE_S
     loads_gently: bool = False
     """Whether a restart takes little of the processor until it is ready."""
+    niceness: int = NORMAL
+    """Nice value once it is ready."""
 
 
 class Child:

@@ -164,10 +164,15 @@ class Keeper:
         return await ended
 
     def _pace(self, *, loading: bool) -> None:
-        """Let a restarted process load beside the others, not instead of them."""
-        if self._child is None or not (self.spec.loads_gently and self._restarts.total):
+        """Let a process work, or load again, beside those that serve, not instead of them."""
+        if self._child is None:
             return
-        wanted = niceness(self._clock.monotonic_s() - self._started_s if loading else None)
+        if not loading:
+            wanted = self.spec.niceness
+        elif self.spec.loads_gently and self._restarts.total:
+            wanted = niceness(self._clock.monotonic_s() - self._started_s)
+        else:
+            wanted = NORMAL
         if wanted != self._niceness and set_niceness(self._child.pid, wanted):
             self._niceness = wanted
 

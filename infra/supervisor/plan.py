@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from infra.config import PREFIX, Config, variables
 from infra.supervisor.child import ProcessSpec
+from infra.supervisor.priority import GENTLE, NORMAL
 from infra.supervisor.probe import Probe
 
 __all__ = [
@@ -33,6 +34,8 @@ _MODULES = {
     "stream-app": "streams.stream_app",
     "clickhouse": "infra.clickhouse",
 }
+_IN_BACKGROUND = ("metering", "stream-app", "clickhouse")
+"""No client waits for what these do; a usage row may be a second late."""
 _LOOPBACK = "127.0.0.1"
 
 
@@ -97,6 +100,7 @@ def service(
         listen_fd=listen_fd,
         # A model takes both cores for seconds to load, just when others take over its work.
         loads_gently=kind == "worker",
+        niceness=GENTLE if kind in _IN_BACKGROUND else NORMAL,
     )
 
 

@@ -1,4 +1,4 @@
-"""How much of the processor a process may take while it loads, beside those that serve.
+"""How much of the processor a process may take beside those that serve.
 
 Owns the decision (`niceness`) and its two levers: nice values, and the weight of the session where
 the kernel groups processes by session (autogroup), which outweighs nice values there. Both are
@@ -23,6 +23,7 @@ __all__ = [
 
 GENTLEST = 19
 GENTLE = 5
+"""A third of the weight of a normal one: enough to keep up on a busy machine."""
 NORMAL = 0
 GENTLEST_S = 4.0
 """How long a restarted process waits for the rest: others take over its work meanwhile."""
@@ -33,12 +34,9 @@ _CAP_SYS_NICE = 23  # capabilities(7)
 _NICE_RANGE = 20  # RLIMIT_NICE: a soft limit of 20 permits nice 0
 
 
-def niceness(loading_s: float | None) -> int:
-    """Return the nice value of a restarted process.
-
-    Args: `loading_s` is how long it has been loading; None once it is ready.
-    """
-    if loading_s is None or loading_s >= GENTLE_S:
+def niceness(loading_s: float) -> int:
+    """Return the nice value of a restarted process that has been loading for so long."""
+    if loading_s >= GENTLE_S:
         return NORMAL
     return GENTLEST if loading_s < GENTLEST_S else GENTLE
 

@@ -103,4 +103,3 @@ def test_a_restart_loads_gently_and_not_for_ever() -> None:
     assert niceness(0.0) == GENTLEST
     assert niceness(GENTLEST_S) == GENTLE
     assert niceness(GENTLE_S) == NORMAL
-    assert niceness(None) == NORMAL

@@ -18,7 +18,7 @@ from infra.supervisor.errand import run_errand
 from infra.supervisor.folder import DataFolder
 from infra.supervisor.keeper import Decide, KeeperState
 from infra.supervisor.nursery import Nursery
-from infra.supervisor.priority import GENTLEST, NORMAL, may_raise_again
+from infra.supervisor.priority import GENTLE, GENTLEST, NORMAL, may_raise_again
 from infra.supervisor.probe import Probe
 from infra.supervisor.restarts import Restarts, after_exit
 from infra.supervisor.sockets import free_port, listen
@@ -103,15 +103,34 @@ def test_a_killed_process_is_started_again(tmp_path: Path) -> None:
     in_nursery(tmp_path, scenario)
 
 
+def shares(pid: int) -> tuple[int, int]:
+    """Return a process's nice value and its session's, as the kernel tells them."""
+    group = Path(f"/proc/{pid}/autogroup")
+    weight = int(group.read_text().split()[-1]) if group.exists() else NORMAL
+    return os.getpriority(os.PRIO_PROCESS, pid), weight
+
+
+def test_a_background_process_gives_way_once_it_is_ready(tmp_path: Path) -> None:
+    """It starts as quickly as the others, and then leaves the processor to those that serve."""
+    grouped = Path("/proc/self/autogroup").exists()
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    wanted = (max(own, GENTLE) if may_raise_again() else own, GENTLE if grouped else NORMAL)
+
+    async def scenario(nursery: Nursery) -> None:
+        nursery.start(dataclasses.replace(spec("metering", tmp_path), niceness=GENTLE))
+        await nursery.ready("metering")
+        (keeper,) = nursery.keepers
+        assert keeper.pid is not None
+        while shares(keeper.pid) != wanted:  # noqa: ASYNC110  # the kernel takes its time
+            await asyncio.sleep(0.02)
+
+    in_nursery(tmp_path, scenario)
+
+
 def test_a_restarted_process_loads_gently_until_it_is_ready(tmp_path: Path) -> None:
     """Its session has little weight while it loads and the usual one once it is ready."""
     seen: list[tuple[int, int]] = []
     slow = SERVER.replace("opened =", "time.sleep(1); opened =")
-
-    def shares(pid: int) -> tuple[int, int]:
-        group = Path(f"/proc/{pid}/autogroup")
-        weight = int(group.read_text().split()[-1]) if group.exists() else NORMAL
-        return os.getpriority(os.PRIO_PROCESS, pid), weight
 
     async def scenario(nursery: Nursery) -> None:
         nursery.start(dataclasses.replace(spec("worker-0", tmp_path, slow), loads_gently=True))
