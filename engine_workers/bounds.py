@@ -30,7 +30,7 @@ class WorkerBounds:
     @property
     def usage_together(self) -> int:
         """Usage events that are sent without waiting for more: each holds its request's place."""
-        return max(1, self.inflight // 8)
+        return max(1, self.inflight // 4)
 
     @property
     def commands(self) -> int:

@@ -208,13 +208,14 @@ class Jobs:
     def tick(self) -> None:
         """Close what is past its deadline or whose gateway is gone; retry what failed."""
         now_ms = self._clock.now_ms()
+        gateways = {report.incarnation for report in self._fleet.live("gateway")}
         for job in list(self._jobs.values()):
             if job.phase is Phase.CLOSING and job.close_unsent:
                 self._send_close(job)
-            elif job.phase in (Phase.STARTING, Phase.RUNNING, Phase.DOUBTED, Phase.HELD):
+            elif job.phase in (Phase.RUNNING, Phase.STARTING, Phase.DOUBTED, Phase.HELD):
                 if now_ms > job.request.deadline_ms:
                     self._close(job, CloseReason.DEADLINE, "the deadline has passed")
-                elif self._is_abandoned(job):
+                elif job.request.gateway not in gateways and self._is_abandoned(job):
                     self._close(job, CloseReason.ABANDONED, "its gateway is gone")
                 elif job.phase is Phase.DOUBTED and job.proof_after is None:
                     self._consider(job)

@@ -144,8 +144,8 @@ class LiveReply:
         if not self._interrupted:
             self._interrupted = True
             self._part()
-            loop = asyncio.get_running_loop()
-            loop.call_later(limits.FAREWELL_MS / 1000, self._mailbox.wake)
+            wait_ms = limits.FAREWELL_MS + limits.FAREWELL_MS_PER_CLOSE * self._closer.pending
+            asyncio.get_running_loop().call_later(wait_ms / 1000, self._mailbox.wake)
 
     def detach(self, message: str) -> None:
         """End this consumer with an error; the reply itself runs on and can be resumed."""
