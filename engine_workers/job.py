@@ -3,8 +3,9 @@
 Source: design rules 6.2, 6.3, 6.6. No I/O: `engine_workers.worker` carries the decisions out.
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from msgspec import Struct
 
 from engine_workers.engine.port import EngineRequest, StepOutput
 from schemas import limits
@@ -62,8 +63,7 @@ CLOSES = {
 """Reason and message of each."""
 
 
-@dataclass(slots=True)
-class ChoiceRun:
+class ChoiceRun(Struct):
     """One choice of an attempt: a run of the engine, what it made and what was published."""
 
     choice: int
@@ -99,8 +99,7 @@ class ChoiceRun:
             self.stop = output.stop
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(Struct):
     """One start of this job in this process, with a run for each choice."""
 
     attempt_id: str
@@ -125,8 +124,7 @@ class Attempt:
         return all(run.ended for run in self.runs)
 
 
-@dataclass(slots=True)
-class Job:
+class Job(Struct):
     """A request of one of this worker's lanes, from its record to its acknowledged usage."""
 
     request: RequestAccepted

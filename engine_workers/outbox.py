@@ -7,8 +7,9 @@ business (design rule 6.3).
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from infra.errors import LogError
 from infra.ports import Appended, LogWriter

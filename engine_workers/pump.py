@@ -9,7 +9,8 @@ out (bounded by credits). Does not own what is started or what outputs mean: tha
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from engine_workers.engine.port import Engine, EngineRejected, EngineRequest, StepOutput
 from infra.ports import Clock
@@ -19,16 +20,14 @@ IDLE_WAIT_S = 1.0
 """Longest sleep of an idle turn; a command, a returned credit or `stop` wakes it at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Start this run, after the output tokens `emitted` by earlier attempts."""
 
     request: EngineRequest
     emitted: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(Struct, frozen=True):
     """Drop this run; no output of it is delivered by turns that begin after this was taken."""
 
     run_id: str

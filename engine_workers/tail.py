@@ -7,8 +7,9 @@ decides nothing about requests: it tells a listener what counted. Called by `eng
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from infra.errors import LogError, OffsetUnreadable
 from infra.ports import LogReader, LogRecord, TopicPartition
@@ -22,8 +23,7 @@ from schemas.usage import UsageRecorded, usage_of
 Fact = Start | Delta | Closed
 
 
-@dataclass(slots=True)
-class TailedReply:
+class TailedReply(Struct):
     """What the tail holds of one reply."""
 
     partition: int
@@ -59,8 +59,7 @@ class TailListener(Protocol):
         """A reply's floor lies below the log's start: nobody can know its fold any more."""
 
 
-@dataclass(slots=True)
-class _Scan:
+class _Scan(Struct):
     """Ids of one partition waiting for, or in, a read from the lowest floor among them."""
 
     wanted: dict[str, int] = field(default_factory=dict)

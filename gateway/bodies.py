@@ -6,17 +6,16 @@ turns of the event loop. Knows no field of any dialect.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
 from starlette.types import Receive
 
 from gateway.errors import BodyTooLarge, BodyTooSlow, ClientGone, Overloaded
 from gateway.inflation import inflate, is_compressed
 from schemas import limits
 from schemas.dialects.canonical import InvalidRequest
-from schemas.quick_making import quickly_made
 
 __all__ = ["BodyReader", "JsonBody", "decode_json"]
 
@@ -27,9 +26,7 @@ _INLINE_BYTES_MAX = 32 * limits.KIB
 smallest messages there are."""
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonBody:
+class JsonBody(Struct, frozen=True, kw_only=True):
     """A decoded body."""
 
     value: object

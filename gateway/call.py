@@ -5,9 +5,9 @@ filled in by the handlers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
+from msgspec import Struct, field
 from starlette.types import Scope
 
 from schemas.ids import RequestId
@@ -59,8 +59,7 @@ class Connection(Protocol):
         """
 
 
-@dataclass(slots=True, kw_only=True)
-class Call:
+class Call(Struct, kw_only=True):
     """Facts of one call, filled in as they become known."""
 
     request_id: RequestId

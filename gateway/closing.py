@@ -8,9 +8,10 @@ drain.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
+
+from msgspec import Struct
 
 from gateway.reader import Followed
 from infra.errors import LogError, SendRefused
@@ -30,8 +31,7 @@ class Follower(Protocol):
         """Follow a reply no longer; unknown ids are ignored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Close:
+class _Close(Struct, frozen=True, kw_only=True):
     """One reply's close, until its end is read back."""
 
     followed: Followed

@@ -8,10 +8,11 @@ comes from `grammars.py`. Called by `submission.py` and `keyed.py`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from schemas import limits
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.ids import Locator, RequestId
-from schemas.quick_making import quickly_made
 from schemas.requests import (
     Dialect,
     Identity,
@@ -66,9 +67,7 @@ class ServedModel:
     deadline_ms: int = limits.DEADLINE_MS
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
+class Ticket(Struct, frozen=True, kw_only=True):
     """What a request gets from its gateway, once for all copies of its event."""
 
     request_id: RequestId

@@ -5,9 +5,9 @@ through the routes of `app.py`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
+from msgspec import Struct
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive
 
@@ -25,7 +25,6 @@ from schemas.dialects import anthropic, completions, openai, responses
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest, shown
 from schemas.dialects.embeddings import parse as parse_embedding
 from schemas.operations import KeyCreated
-from schemas.quick_making import quickly_made
 from schemas.requests import Dialect
 from schemas.thinking_signature import verify_thinking
 
@@ -137,9 +136,7 @@ async def _body(call: Call, receive: Receive, deps: Deps) -> JsonBody:
     return body
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
+class _Wish(Struct, frozen=True, kw_only=True):
     """What the headers ask for beyond the body."""
 
     key: str | None

@@ -7,7 +7,9 @@ itself is followed like any other.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.claims import Claims
 from gateway.closing import Closer
@@ -30,8 +32,7 @@ from schemas.requests import Identity, RequestAccepted
 __all__ = ["Keyed", "KeyedReply", "KeyedRequest"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedRequest:
+class KeyedRequest(Struct, frozen=True, kw_only=True):
     """One call with a key, checked and tokenized."""
 
     scope: str
@@ -46,8 +47,7 @@ class KeyedRequest:
     """True where the client is behind an event of the reply: nothing new may be started."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedReply:
+class KeyedReply(Struct, frozen=True, kw_only=True):
     """What a keyed call follows."""
 
     reply: LiveReply

@@ -7,8 +7,9 @@ skipped. Floors of new requests come from here (design rules 5.3 and 6.7). Write
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from gateway.mailbox import Mailbox, accept, so_far
 from infra.control import Bury
@@ -48,8 +49,7 @@ class Asked(Protocol):
     def keyed(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Told(Struct, frozen=True, kw_only=True):
     """What is kept of a request once it is on its way: its prompt may be long. Is an `Asked`."""
 
     request_id: str
@@ -63,8 +63,7 @@ class Told:
     keyed: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class Followed:
+class Followed(Struct, kw_only=True):
     """One reply that this gateway follows, until its end, for any number of consumers."""
 
     request: Asked

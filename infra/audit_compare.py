@@ -10,8 +10,10 @@ equal bytes, a reply that has not ended, a row whose usage event retention remov
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+
+from msgspec import structs
 
 from infra.ports import UsageRow
 from schemas.usage import UsageRecorded
@@ -187,7 +189,7 @@ def compare(
 def differing_columns(wanted: UsageRecorded, found: UsageRecorded) -> str:
     """Return `column: found instead of wanted` for each column that differs; empty if none does."""
     parts = []
-    for item in fields(UsageRecorded):
+    for item in structs.fields(UsageRecorded):
         want, have = getattr(wanted, item.name), getattr(found, item.name)
         if want != have:
             parts.append(f"{item.name}: {have!r} instead of {want!r}")

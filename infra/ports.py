@@ -21,8 +21,9 @@ Errors (all in `infra/errors.py`):
 
 from asyncio import Future
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from schemas.usage import UsageRecorded
 
@@ -34,8 +35,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
+class LogRecord(Struct, frozen=True):
     """One record as read back. `append_time_ms` is the broker's (LogAppendTime), never the
     sender's."""
 
@@ -242,8 +242,7 @@ class LogAdmin(Protocol):
         """Release the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRow:
+class UsageRow(Struct, frozen=True):
     """A usage event with its place on the log: one row of `usage_events`."""
 
     usage: UsageRecorded

@@ -7,14 +7,13 @@ Source: design section 6; the shape follows event-sourced aggregates (state, eve
 verdict).
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from schemas.replies import Closed, CloseReason, Delta, Start, Stop, Terminal, TokenLogprob
 from schemas.requests import Identity, Placement, ReplyHeader
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """What the first start carried (or the close, where there was none) and when it was
     appended."""
 
@@ -24,8 +23,7 @@ class Origin:
     append_time_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(Struct, frozen=True, kw_only=True):
     """How the reply ended: by a counted terminal or by the first close, never both."""
 
     terminal: Terminal | None
@@ -34,8 +32,7 @@ class End:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BarrenStart:
+class BarrenStart(Struct, frozen=True):
     """A start after which no token was accepted yet: by which worker's incarnation, and how."""
 
     worker: str
@@ -60,8 +57,7 @@ def ended_fold(terminal: Terminal, append_time_ms: int, cached_tokens: int | Non
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class ReplyFold:
+class ReplyFold(Struct, kw_only=True):
     """State of one reply after some prefix of its partition's log. Mutated by `apply` only."""
 
     attempt: str | None = None

@@ -4,13 +4,12 @@ Facts only; which claim wins is decided by `gateway/idempotency.py`, from the or
 alone (design rule 6.8). A claim never holds the body of its request.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from schemas.ids import Locator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyClaimed:
+class KeyClaimed(Struct, frozen=True, kw_only=True):
     """A gateway wants to run the request of a key, under ids that are durable from here on."""
 
     scope: str
@@ -33,16 +32,14 @@ class KeyClaimed:
     model_version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyReleased:
+class KeyReleased(Struct, frozen=True, kw_only=True):
     """The claim's reply ended without a token, so that the key is free again."""
 
     scope: str
     nonce: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyDone:
+class KeyDone(Struct, frozen=True, kw_only=True):
     """The claim's reply ended at this offset of its reply partition. A cache: replays are faster
     with it."""
 
@@ -53,16 +50,14 @@ class KeyDone:
     """As the reply's first token told; the end does not repeat it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyResumed:
+class ReplyResumed(Struct, frozen=True, kw_only=True):
     """A client follows this reply at another gateway than its own, which must not give it up."""
 
     request_id: str
     gateway: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdempotencyRecord:
+class IdempotencyRecord(Struct, frozen=True, kw_only=True):
     """One record of `idempotency.v1`; exactly one field is set."""
 
     claimed: KeyClaimed | None = None

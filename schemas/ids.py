@@ -8,11 +8,10 @@ audit (find), everyone (types).
 import hmac
 import struct
 import uuid
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NewType
 
-from schemas.quick_making import quickly_made
+from msgspec import Struct
 
 RequestId = NewType("RequestId", str)
 """Canonical UUID text (36 characters); the `request_id` of every event, log line and ClickHouse
@@ -43,9 +42,7 @@ _REQUEST_CHARS = 22  # 62**22 > 2**128
 _LOCATOR_CHARS = 66  # 62**66 > 2**(8 * 49)
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Locator:
+class Locator(Struct, frozen=True, kw_only=True):
     """Where a reply lives on the log, for life (design rule 6.7)."""
 
     cell: int

@@ -1,7 +1,8 @@
 """Events that run the platform: control (keys, topics), fleet status, dead letters."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class ProcessState(StrEnum):
@@ -13,8 +14,7 @@ class ProcessState(StrEnum):
     DRAINING = "draining"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyCreated:
+class KeyCreated(Struct, frozen=True, kw_only=True):
     """An API key exists; only its SHA-256 is kept."""
 
     key_id: str
@@ -26,16 +26,14 @@ class KeyCreated:
     created_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRevoked:
+class KeyRevoked(Struct, frozen=True, kw_only=True):
     """An API key no longer authenticates."""
 
     key_id: str
     revoked_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicCreated:
+class TopicCreated(Struct, frozen=True, kw_only=True):
     """`apply` made a topic; the incarnation tells locators of an earlier one apart."""
 
     topic: str
@@ -43,8 +41,7 @@ class TopicCreated:
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlRecord:
+class ControlRecord(Struct, frozen=True, kw_only=True):
     """One fact of `control.v1`; exactly one field is set."""
 
     key_created: KeyCreated | None = None
@@ -52,8 +49,7 @@ class ControlRecord:
     topic_created: TopicCreated | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessReported:
+class ProcessReported(Struct, frozen=True, kw_only=True):
     """A process says once a second that it lives, on `fleet-status.v1`."""
 
     process: str
@@ -72,8 +68,7 @@ class ProcessReported:
     """True in the last report of an orderly stop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
+class DeadLetter(Struct, frozen=True, kw_only=True):
     """A record that could not be handled, with where it stood and why."""
 
     topic: str

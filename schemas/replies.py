@@ -3,8 +3,9 @@
 Who counts and who does not is decided by `schemas.fold` alone; these are the facts it reads.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from schemas.requests import Identity, Placement, ReplyHeader
 
@@ -28,16 +29,14 @@ class CloseReason(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(Struct, frozen=True, kw_only=True):
     """Why one choice ended, with the stop string that matched where one did."""
 
     reason: StopReason
     stop_sequence: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageTimes:
+class StageTimes(Struct, frozen=True, kw_only=True):
     """When a worker took, started, first answered and finished a request; Unix milliseconds."""
 
     taken_ms: int
@@ -46,8 +45,7 @@ class StageTimes:
     finished_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChoiceTokens:
+class ChoiceTokens(Struct, frozen=True, kw_only=True):
     """Token ids of one segment of one choice, from index 0."""
 
     segment: int
@@ -57,8 +55,7 @@ class ChoiceTokens:
     """By token; None where the request did not ask."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terminal:
+class Terminal(Struct, frozen=True, kw_only=True):
     """The end of a reply: all stop reasons and all its token ids, so that a replay reads one
     record."""
 
@@ -68,24 +65,21 @@ class Terminal:
     tokens: tuple[ChoiceTokens, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopLogprob:
+class TopLogprob(Struct, frozen=True, kw_only=True):
     """One likely token at a position."""
 
     token_id: int
     logprob: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenLogprob:
+class TokenLogprob(Struct, frozen=True, kw_only=True):
     """Log probabilities at one position: the drawn token's and the top ones'."""
 
     logprob: float
     top: tuple[TopLogprob, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """A worker opens an attempt; from here on deltas of other attempts do not count."""
 
     request_id: str
@@ -100,8 +94,7 @@ class Start:
     """The engine runs nothing else until this attempt's first token (design rule 6.11)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
+class Delta(Struct, frozen=True, kw_only=True):
     """Tokens of one choice, never text. The reply's last delta carries the terminal."""
 
     request_id: str
@@ -121,8 +114,7 @@ class Delta:
     """Reserved for tool loops."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Closed:
+class Closed(Struct, frozen=True, kw_only=True):
     """The reply is ended from outside, by whoever had a reason; the first one in log order
     counts."""
 
@@ -135,8 +127,7 @@ class Closed:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One of the three; exactly one field is set."""
 
     start: Start | None = None
@@ -144,8 +135,7 @@ class Entry:
     closed: Closed | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyRecord:
+class ReplyRecord(Struct, frozen=True, kw_only=True):
     """One record of `replies.v1`: what one engine step, start or close says to one reply
     partition."""
 

@@ -4,11 +4,11 @@ Facts only; decisions stand in fold.py, usage.py and the upper packages. Fields 
 are null until the feature that fills them (design section 4).
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from msgspec import Struct
+
 from schemas.ids import Locator
-from schemas.quick_making import quickly_made
 
 
 class Dialect(StrEnum):
@@ -31,9 +31,7 @@ class RequestClass(StrEnum):
     BATCH = "batch"
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Struct, frozen=True, kw_only=True):
     """Who asked; billing follows it, so it travels in payloads, never only in headers."""
 
     org: str
@@ -42,9 +40,7 @@ class Identity:
     user: str | None = None
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """What was asked for and what serves it."""
 
     alias: str
@@ -57,17 +53,14 @@ class Placement:
     price_book_version: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogitBias:
+class LogitBias(Struct, frozen=True, kw_only=True):
     """What is added to one token's logit before it may be drawn, -100 to 100."""
 
     token_id: int
     bias: float
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class Sampling(Struct, frozen=True, kw_only=True):
     """How tokens are drawn. Names and ranges are vLLM's `SamplingParams`."""
 
     max_tokens: int
@@ -92,9 +85,7 @@ class Sampling:
     logit_bias: tuple[LogitBias, ...] = ()
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyHeader:
+class ReplyHeader(Struct, frozen=True, kw_only=True):
     """All that a reader needs, beside token ids, to show a reply; repeated in every start and
     close."""
 
@@ -122,8 +113,7 @@ class ReplyHeader:
     """JSON object of members of the request that this dialect's reply repeats."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(Struct, frozen=True, kw_only=True):
     """Origin of a run of prompt tokens. Reserved."""
 
     first_index: int
@@ -131,9 +121,7 @@ class Span:
     origin: str
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAccepted:
+class RequestAccepted(Struct, frozen=True, kw_only=True):
     """A request on its way to a lane of `requests.<pool>.<class>.v1`."""
 
     request_id: str

@@ -11,8 +11,9 @@ Owns also the renditions of a conversation that a template refuses as it is. Cal
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from schemas.dialects.canonical import CanonicalMessage, Tool
 

@@ -4,14 +4,13 @@ Whoever emits an id's usage, however often, emits the same bytes; consumers dedu
 id.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from schemas.fold import ReplyFold
 from schemas.replies import StageTimes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageRecorded:
+class UsageRecorded(Struct, frozen=True, kw_only=True):
     """What one ended reply used. Keyed by org on `usage.v1`, deduplicated by request id."""
 
     request_id: str
@@ -43,8 +42,7 @@ class UsageRecorded:
     stages: StageTimes | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageTotals:
+class UsageTotals(Struct, frozen=True, kw_only=True):
     """Running totals of one org, published by the stream-app to `usage-totals.v1`."""
 
     org: str

@@ -3,9 +3,9 @@
 import codecs
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from schemas.assembler import Assembler, SseEvent, TokenDecoder
 from schemas.replies import Stop, StopReason

@@ -8,12 +8,13 @@ each dialect that can show it, all events and the body. After a wanted change of
 import codecs
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from schemas.assembler import Assembler
 from schemas.replies import (

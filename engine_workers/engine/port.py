@@ -7,8 +7,9 @@ engine; nothing here is async.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from schemas.replies import Stop, TokenLogprob
 from schemas.requests import Sampling
@@ -22,8 +23,7 @@ class EngineDead(Exception):
     """The engine is beyond recovery; all its requests are lost and the process must exit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineRequest:
+class EngineRequest(Struct, frozen=True, kw_only=True):
     """What to generate. `run_id` names this run: a fresh one per attempt, never reused.
 
     A run is one choice: `sampling.choices` is its worker's business, the seed is the choice's own.
@@ -39,8 +39,7 @@ class EngineRequest:
     """As `RequestAccepted.grammar`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepOutput:
+class StepOutput(Struct, frozen=True, kw_only=True):
     """New tokens of one choice of one run after one step."""
 
     run_id: str
@@ -59,8 +58,7 @@ class StepOutput:
     has ended, as if `start` had raised EngineRejected with this message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineStats:
+class EngineStats(Struct, frozen=True, kw_only=True):
     """Load of the engine, for fleet-status and metrics."""
 
     running: int

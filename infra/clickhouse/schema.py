@@ -184,7 +184,7 @@ def row_of(values: tuple[object, ...]) -> UsageRow:
             first_token_ms=first_token,  # type: ignore[arg-type]  # likewise
             finished_ms=finished,  # type: ignore[arg-type]  # likewise
         )
-    names = [name for name in UsageRecorded.__dataclass_fields__ if name != "stages"]
+    names = [name for name in UsageRecorded.__struct_fields__ if name != "stages"]
     usage = UsageRecorded(**dict(zip(names, billed, strict=True)), stages=stages)  # type: ignore[arg-type]  # by the columns' types
     return UsageRow(usage=usage, partition=partition, offset=offset)  # type: ignore[arg-type]  # likewise
 

@@ -7,7 +7,9 @@ port. Used by the simulator and by tests.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from infra.errors import StoreUnavailable
 from infra.ports import UsageRow
@@ -104,7 +106,7 @@ class MemoryUsageStore:
     def change(self, request_id: str, **columns: object) -> None:
         """Change columns of a request's rows in place, as an operator's hand would."""
         self._rows = [
-            replace(row, usage=replace(row.usage, **columns))  # type: ignore[arg-type]  # any column
+            replace(row, usage=replace(row.usage, **columns))
             if row.usage.request_id == request_id
             else row
             for row in self._rows

@@ -5,11 +5,12 @@ them and `infra/supervisor/seed.py` writes their hashes to `control.v1`.
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from infra.keys import create_key
 from infra.ports import Clock, Entropy
@@ -66,9 +67,9 @@ def _key(folder: Path, name: str, admin: bool, entropy: Entropy, clock: Clock) -
     def make() -> str:
         secret, created = create_key(entropy=entropy, clock=clock, org=DEV_ORG, admin=admin)
         _write(folder / name, secret)
-        return json.dumps(dataclasses.asdict(created))
+        return msgspec.json.encode(created).decode()
 
-    created = KeyCreated(**json.loads(_keep(folder / f"{name}.json", make)))
+    created = msgspec.json.decode(_keep(folder / f"{name}.json", make), type=KeyCreated)
     return DevelopmentKey(secret=(folder / name).read_text().strip(), created=created)
 
 

@@ -5,7 +5,8 @@ the shapes read it at the end.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from schemas.assembler.logprobs import ShownLogprob
 from schemas.assembler.parts import (
@@ -30,22 +31,19 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextBlock:
+class TextBlock(Struct, frozen=True, kw_only=True):
     """A piece of the answer between other blocks."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThinkingBlock:
+class ThinkingBlock(Struct, frozen=True, kw_only=True):
     """What the model thought before it answered."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolBlock:
+class ToolBlock(Struct, frozen=True, kw_only=True):
     """A call of a tool."""
 
     index: int
@@ -58,8 +56,7 @@ class ToolBlock:
 Block = TextBlock | ThinkingBlock | ToolBlock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownChoice:
+class ShownChoice(Struct, frozen=True, kw_only=True):
     """A choice that has ended."""
 
     blocks: tuple[Block, ...]
@@ -88,8 +85,7 @@ class ShownChoice:
         return self.stop.reason is StopReason.END and any(call.complete for call in self.calls)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenCounts:
+class TokenCounts(Struct, frozen=True, kw_only=True):
     """What a reply is billed for, over all choices."""
 
     output: int

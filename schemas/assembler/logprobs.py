@@ -7,8 +7,9 @@ the reply's text.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from schemas.replies import Stop, StopReason, TokenLogprob
 
@@ -21,16 +22,14 @@ _LOWEST: Final = -9_999.0
 """Shown for what has no chance at all: JSON knows no infinity."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownToken:
+class ShownToken(Struct, frozen=True, kw_only=True):
     """A token and how likely it was."""
 
     text: bytes
     logprob: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownLogprob:
+class ShownLogprob(Struct, frozen=True, kw_only=True):
     """One position of the reply: the drawn token and the likeliest ones."""
 
     drawn: ShownToken

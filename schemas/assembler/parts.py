@@ -4,7 +4,7 @@ Owns the vocabulary between the splitter, which finds parts in text, and the sha
 in a dialect.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 __all__ = [
     "Part",
@@ -17,27 +17,23 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """More of the answer; never empty."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Thinking:
+class Thinking(Struct, frozen=True):
     """More of what the model thinks before it answers; never empty."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingEnd:
+class ThinkingEnd(Struct, frozen=True):
     """The thinking is over: by its closing tag or by the reply's end. Follows `Thinking` only."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallBegin:
+class ToolCallBegin(Struct, frozen=True):
     """The model calls a tool; its arguments follow."""
 
     index: int
@@ -45,8 +41,7 @@ class ToolCallBegin:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolArguments:
+class ToolArguments(Struct, frozen=True):
     """More of a call's arguments, a piece of the text of a JSON object; never empty."""
 
     index: int
@@ -54,8 +49,7 @@ class ToolArguments:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallEnd:
+class ToolCallEnd(Struct, frozen=True):
     """A call is over."""
 
     index: int

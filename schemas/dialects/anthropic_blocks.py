@@ -5,8 +5,9 @@ conversation is decided in `anthropic_turns.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from schemas.dialects import fields
 from schemas.dialects.anthropic_caching import CacheBreakpoints
@@ -40,15 +41,13 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thought:
+class Thought(Struct, frozen=True, kw_only=True):
     """What the assistant thought, as we signed it."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True, kw_only=True):
     """What a client's tool answered."""
 
     tool_use_id: str

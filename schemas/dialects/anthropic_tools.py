@@ -6,7 +6,8 @@ editor, memory) stand in `anthropic_client_tools.py`; tools that servers run are
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from schemas.dialects import fields
 from schemas.dialects.anthropic_caching import CacheBreakpoints

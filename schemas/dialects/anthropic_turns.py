@@ -6,8 +6,9 @@ beginning of the next user turn, a last assistant turn is a prefill.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from schemas.dialects import fields
 from schemas.dialects.anthropic_blocks import BlockReader, Part, Thought, ToolResult

@@ -4,10 +4,10 @@ Owns the shape; the dialects own how it is read. The gateway turns it into promp
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
-from schemas.quick_making import quickly_made
+from msgspec import Struct
+
 from schemas.requests import Dialect, LogitBias
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -43,8 +43,7 @@ class InvalidRequest(Exception):
         super().__init__(self.message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True, kw_only=True):
     """A call that the assistant made in an earlier turn."""
 
     id: str
@@ -53,8 +52,7 @@ class ToolCall:
     """JSON text of an object."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class Tool(Struct, frozen=True, kw_only=True):
     """A function that the model may ask the client to call."""
 
     name: str
@@ -65,8 +63,7 @@ class Tool:
     """True: a schema that cannot be enforced is refused. False: it is then a description only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolChoice:
+class ToolChoice(Struct, frozen=True, kw_only=True):
     """Which tools the reply may or must call."""
 
     mode: Literal["none", "auto", "required", "named"] = "auto"
@@ -76,8 +73,7 @@ class ToolChoice:
     """False: at most one call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputFormat:
+class OutputFormat(Struct, frozen=True, kw_only=True):
     """What the reply's text must follow."""
 
     kind: Literal["json_object", "json_schema", "regex", "choice", "lark"]
@@ -91,8 +87,7 @@ class OutputFormat:
     """Where it stood in the request, for errors: `response_format.json_schema.schema`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thinking:
+class Thinking(Struct, frozen=True, kw_only=True):
     """The client's wish that the model thinks before it answers."""
 
     enabled: bool
@@ -100,9 +95,7 @@ class Thinking:
     shown: bool = True
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanonicalMessage:
+class CanonicalMessage(Struct, frozen=True, kw_only=True):
     """One turn. A `tool` turn is the result of one call."""
 
     role: Role
@@ -121,9 +114,7 @@ class CanonicalMessage:
     """Of a tool turn: the call failed."""
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanonicalRequest:
+class CanonicalRequest(Struct, frozen=True, kw_only=True):
     """What a client asked for, checked and with defaults filled in."""
 
     dialect: Dialect

@@ -6,8 +6,9 @@ responses left on a server is refused.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from schemas.dialects import fields
 from schemas.dialects.canonical import CanonicalMessage, InvalidRequest, Role, ToolCall

@@ -9,11 +9,12 @@ fixtures a subclass gives `language`, llguidance's view of the engine's vocabula
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from engine_workers.engine.port import Engine, EngineRequest
 from infra.guidance import Guidance

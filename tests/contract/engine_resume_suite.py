@@ -8,9 +8,9 @@ nothing else).
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from engine_workers.engine.port import Engine, EngineRejected, EngineRequest
 from schemas.replies import Stop, StopReason

@@ -7,9 +7,10 @@ which the engine ends by itself within `ENDS_WITHIN` tokens.
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from engine_workers.engine.port import Engine, EngineRejected, EngineRequest, StepOutput
 from schemas.replies import Stop, StopReason, TokenLogprob
@@ -276,7 +277,7 @@ class EngineSuite:
     )
     def test_sampling_refused(self, engine: Engine, changes: dict[str, object], named: str) -> None:
         """A sampling value that cannot be served is refused by name, and nothing was started."""
-        bad = replace(GREEDY, **changes)  # type: ignore[arg-type] # cases are of mixed types
+        bad = replace(GREEDY, **changes)
         with pytest.raises(EngineRejected, match=named):
             engine.start(request(fresh_prompt(5), bad), ())
         assert not engine.has_work()

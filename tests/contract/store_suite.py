@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from infra.ports import UsageRow, UsageStore
 from schemas.replies import StageTimes
@@ -43,7 +44,7 @@ def usage_row(
         close_reason=None,
         stages=StageTimes(taken_ms=1, started_ms=2, first_token_ms=3, finished_ms=4),
     )
-    usage = replace(usage, **columns)  # type: ignore[arg-type]  # any column
+    usage = replace(usage, **columns)
     return UsageRow(usage=usage, partition=partition, offset=offset)
 
 

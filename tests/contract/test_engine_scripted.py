@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from engine_workers.engine.port import Engine
 from engine_workers.engine.script import Script, expected_token, prefix_hash, run_salt
@@ -98,11 +99,11 @@ class ThirdsDecoder:
 def test_a_character_over_the_cut() -> None:
     """A stop string is found where the cut divides one of its characters."""
     engine = ScriptedEngine(SCRIPT, decode=ThirdsDecoder)
-    prompt, sampling = fresh_prompt(20), replace(GREEDY, max_tokens=24)
+    prompt, sampling = fresh_prompt(20), structs.replace(GREEDY, max_tokens=24)
     (free,) = run_all(engine, request(prompt, sampling))
     decoder = ThirdsDecoder()
     text = "".join(map(decoder.step, free.token_ids))
-    stopped = replace(sampling, stop=(text[3:5],))
+    stopped = structs.replace(sampling, stop=(text[3:5],))
     ran = check_cuts(engine, request(prompt, stopped), lambda whole: range(1, whole))
     assert ran.stop is not None
     assert ran.stop.reason is StopReason.STOP_SEQUENCE
@@ -129,7 +130,7 @@ def test_attempts_draw_by_their_own_run() -> None:
 def test_emitted_tokens_are_prefilled_in_chunks() -> None:
     """What was emitted costs prefill time as the prompt does, unless it is cached."""
     engine = ScriptedEngine(SCRIPT, Model(prefill_tokens_per_s=100.0))
-    original = request(fresh_prompt(60), replace(GREEDY, max_tokens=80))
+    original = request(fresh_prompt(60), structs.replace(GREEDY, max_tokens=80))
     emitted = fresh_prompt(60)
     (cold,) = run_all(engine, original, emitted=emitted)
     (warm,) = run_all(engine, again(original), emitted=emitted)

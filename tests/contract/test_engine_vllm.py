@@ -4,11 +4,11 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from tokenizers import Tokenizer
 
 from engine_workers.engine.environment import VllmSettings, missing_environment

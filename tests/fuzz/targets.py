@@ -6,8 +6,9 @@ the target as an assertion.
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from gateway.bodies import decode_json
 from schemas.assembler.parts import Text, Thinking, ToolArguments, ToolCallEnd

@@ -1,13 +1,13 @@
 """Laws of replies that are more than text: thinking, tool calls, choices, log probabilities."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.cursor import Cursor, rest_of
 from schemas.assembler import SseEvent

@@ -1,11 +1,11 @@
 """Laws of the assembler, over drawn texts, stop strings, seams and ends."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from schemas.assembler import Assembler, SseEvent
 from schemas.replies import ChoiceTokens, StageTimes, Stop, StopReason, Terminal

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from msgspec import structs
+
 from gateway.idempotency import scope_of
 from gateway.live_reply import LiveReply
 from gateway.reader import Asked
@@ -212,7 +214,7 @@ def _question(options: Options, rng: random.Random, key: str | None) -> Question
 
 def _other_body(question: Question) -> Question:
     longer = (question.canonical.max_tokens or 0) + 1
-    return replace(question, canonical=replace(question.canonical, max_tokens=longer))
+    return replace(question, canonical=structs.replace(question.canonical, max_tokens=longer))
 
 
 def numbered(body: list[bytes], *, cut: bool = False) -> list[bytes]:

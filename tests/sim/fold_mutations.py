@@ -1,8 +1,9 @@
 """Planted bugs in who counts: mutations of `schemas.fold.ReplyFold`."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from schemas.fold import End, ReplyFold
 from schemas.replies import Closed, Delta, Start

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import cast
+
+from msgspec.structs import replace
 
 from gateway.closing import Closer
 from gateway.deps import Deps

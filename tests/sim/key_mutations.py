@@ -1,8 +1,9 @@
 """Planted bugs in who holds a key, and in what clients of a running reply are sent."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway import keyed as keyed_module
 from gateway.claim_tail import ClaimTail

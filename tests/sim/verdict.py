@@ -2,7 +2,8 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from infra.ports import TopicPartition, UsageRow
 from schemas import limits

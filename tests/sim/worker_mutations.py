@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Collection, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from engine_workers.engine.continuation import MatchStop
 from engine_workers.job import Action, ChoiceRun, Job, Phase, decide

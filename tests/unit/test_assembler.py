@@ -1,8 +1,7 @@
 """The assembler: event order, cursors, stop strings, ends and errors of both dialects."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from schemas.assembler import SseEvent
 from schemas.replies import Stop, StopReason

@@ -1,10 +1,10 @@
 """What the dialects say beside a reply's parts: ids, counts, echoes, what is hidden."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from schemas.assembler import Assembler
 from schemas.assembler.item_ids import item_id

@@ -1,11 +1,10 @@
 """The official SDKs read what the assembler writes: stream and body come to the same message."""
 
-from dataclasses import replace
-
 import anthropic
 import httpx2
 import openai
 import pytest
+from msgspec.structs import replace
 
 from schemas.assembler.sse import COMMENT, json_bytes
 from schemas.dialects import anthropic as anthropic_dialect

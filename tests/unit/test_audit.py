@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from infra.audit import AuditDeps, Kind, audit
 from infra.dead_letters import DeadLetters

@@ -1,7 +1,8 @@
 """What the audit concludes from given replies, usage events and rows."""
 
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from infra.audit_compare import AuditReport, Kind, Metered, Stored, compare
 from infra.ports import UsageRow

@@ -2,10 +2,10 @@
 
 import io
 import random
-from dataclasses import replace
 
 import fastavro
 import pytest
+from msgspec.structs import replace
 
 from schemas.avro_reader import compile_reader
 from schemas.codec import Undecodable, decode, encode, released

@@ -2,7 +2,6 @@
 
 import io
 import random
-from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -10,6 +9,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 import fastavro
 import msgspec
 import pytest
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from schemas.codec import SUBJECTS, Undecodable, decode, encode, released
 from schemas.replies import Entry, ReplyRecord, entry_of
@@ -21,7 +22,7 @@ TEXTS = ("", "a", "id-1", "é\u2028\x00", "long " * 30)
 
 def any_value(kind: Any, rng: random.Random) -> Any:
     """Return a random value of any annotation that stands in an event."""
-    if is_dataclass(kind) and isinstance(kind, type):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         hints = get_type_hints(kind)
         return kind(**{item.name: any_value(hints[item.name], rng) for item in fields(kind)})
     if get_origin(kind) is UnionType:

@@ -7,8 +7,9 @@ one says why.
 import asyncio
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from types import FrameType
+
+from msgspec.structs import replace
 
 from engine_workers.outbox import Outbox
 from gateway.bodies import decode_json

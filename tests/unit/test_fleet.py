@@ -1,6 +1,6 @@
 """Who lives and who is lost, by append times alone, also after a time without any."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from infra.fleet import FleetView
 from schemas import limits

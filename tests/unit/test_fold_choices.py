@@ -1,6 +1,6 @@
 """The fold of replies with several choices, and with log probabilities."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from schemas.fold import ReplyFold, ended_fold
 from schemas.replies import (

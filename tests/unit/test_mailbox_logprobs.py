@@ -1,6 +1,6 @@
 """Log probabilities on their way from the log to a client, in time or late."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gateway.mailbox import Chunk, accept, so_far
 from schemas.fold import ReplyFold, ended_fold

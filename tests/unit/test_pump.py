@@ -1,9 +1,9 @@
 """The engine pump: commands in, outputs out, within credits."""
 
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from engine_workers.engine.port import EngineRequest, StepOutput
 from engine_workers.engine.script import Script

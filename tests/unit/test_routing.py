@@ -1,6 +1,6 @@
 """Lanes by rendezvous hash of a prompt's first two blocks."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gateway.routing import lane_of, open_lanes
 from schemas import limits
