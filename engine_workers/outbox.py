@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from engine_workers.echoes import Echoes
 from infra.errors import LogError
 from infra.ports import Appended, LogWriter
 from schemas import limits
@@ -34,10 +35,14 @@ class Outbox:
     """Gathers facts while a send is being queued, then sends them as one record per partition."""
 
     def __init__(
-        self, writer: LogWriter, on_failed: Callable[[Sequence[Fact], LogError], None]
+        self,
+        writer: LogWriter,
+        on_failed: Callable[[Sequence[Fact], LogError], None],
+        echoes: Echoes,
     ) -> None:
         self._writer = writer
         self._on_failed = on_failed
+        self._echoes = echoes
         self._waiting: list[tuple[int, Fact]] = []
         self._last_deltas: dict[str, dict[int, int]] = {}
         """By request id and choice, where in `_waiting` its newest delta stands; none from before
@@ -99,6 +104,7 @@ class Outbox:
         value = encode(ReplyRecord(entries=tuple(entry_of(fact) for fact in facts)))
         headers = ((BOUNDARY_HEADER, b"1"),) if is_boundary(facts) else ()
         self.records += 1
+        self._echoes.wrote(value, facts)
         try:
             acknowledgement = await self._writer.enqueue(REPLIES, partition, value, headers=headers)
         except LogError as error:

@@ -6,15 +6,16 @@ decides nothing about requests: it tells a listener what counted. Called by `eng
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct, field
 
+from engine_workers.echoes import Echoes
 from infra.errors import LogError, OffsetUnreadable
 from infra.ports import LogReader, LogRecord, TopicPartition
 from schemas import limits
-from schemas.codec import Undecodable, decode, encode
+from schemas.codec import decode, encode
 from schemas.fold import End, ReplyFold
 from schemas.replies import Closed, Delta, ReplyRecord, Start, fact_of
 from schemas.topics import REPLIES
@@ -74,12 +75,14 @@ class ReplyTail:
         reader: LogReader,
         open_reader: Callable[[], Awaitable[LogReader]],
         listener: TailListener,
+        echoes: Echoes,
         *,
         ended_max: int = limits.TAIL_ENDED_IDS_MAX,
     ) -> None:
         self._reader = reader
         self._open_reader = open_reader
         self._listener = listener
+        self._echoes = echoes
         self._ended_max = ended_max
         self._replies: dict[str, TailedReply] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
@@ -148,12 +151,7 @@ class ReplyTail:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _fold(self, record: LogRecord) -> None:
-        try:
-            entries = decode(record.value, ReplyRecord).entries
-        except Undecodable:
-            return  # no reader can count it, so all readers agree
-        for entry in entries:
-            fact = fact_of(entry)
+        for fact in self._echoes.read(record.value) or _facts_of(record):
             reply = self._replies.get(fact.request_id)
             if reply is None:
                 reply = TailedReply(
@@ -247,12 +245,15 @@ class ReplyTail:
 
 
 def _fold_wanted(record: LogRecord, folds: dict[str, ReplyFold]) -> None:
-    try:
-        entries = decode(record.value, ReplyRecord).entries
-    except Undecodable:
-        return
-    for entry in entries:
-        fact = fact_of(entry)
+    for fact in _facts_of(record):
         fold = folds.get(fact.request_id)
         if fold is not None:
             fold.apply(fact, record.append_time_ms)
+
+
+def _facts_of(record: LogRecord) -> Sequence[Fact]:
+    """Return what a record says; nothing where no reader can count it, so that all agree."""
+    try:
+        return [fact_of(entry) for entry in decode(record.value, ReplyRecord).entries]
+    except ValueError:  # undecodable, or an entry of nothing
+        return ()

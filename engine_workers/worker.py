@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from engine_workers.bounds import WorkerBounds
+from engine_workers.echoes import Echoes
 from engine_workers.engine.port import EngineStats, StepOutput
 from engine_workers.job import Job
 from engine_workers.jobs import Jobs
@@ -78,12 +79,13 @@ class Worker:
             submit=deps.submit,
             bury=self._bury_job,
         )
-        self._outbox = Outbox(deps.reply_writer, self.jobs.on_send_failed)
+        echoes = Echoes()
+        self._outbox = Outbox(deps.reply_writer, self.jobs.on_send_failed, echoes)
         self._usage = UsageSender(
             deps.usage_writer, self.jobs.metered, together=deps.bounds.usage_together
         )
         self._tail = ReplyTail(
-            deps.tail_reader, deps.open_reader, self.jobs, ended_max=deps.bounds.ended_ids
+            deps.tail_reader, deps.open_reader, self.jobs, echoes, ended_max=deps.bounds.ended_ids
         )
         self._lanes = Lanes(
             topic=requests_topic(deps.pool),

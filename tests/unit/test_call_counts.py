@@ -11,6 +11,7 @@ from types import FrameType
 
 from msgspec.structs import replace
 
+from engine_workers.echoes import Echoes
 from engine_workers.outbox import Outbox
 from gateway.bodies import decode_json
 from gateway.mailbox import Chunk, Mailbox, accept
@@ -133,7 +134,7 @@ def test_a_step_is_one_record() -> None:
 
     async def run() -> tuple[int, int]:
         bench = make_bench()
-        outbox = Outbox(bench.broker.writer("w"), lambda facts, error: None)
+        outbox = Outbox(bench.broker.writer("w"), lambda facts, error: None, Echoes())
         for number in range(TOKENS):
             outbox.put(number % 2, delta(0, 7, request_id=f"id-{number}"))
         await outbox.run_once()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from engine_workers.echoes import Echoes
 from engine_workers.outbox import Outbox
 from schemas import limits
 from schemas.fold import ReplyFold
@@ -22,7 +23,7 @@ def sent(*facts: Fact) -> list[Fact]:
 
     async def run() -> list[Fact]:
         bench = make_bench()
-        outbox = Outbox(bench.broker.writer("w"), lambda facts, error: None)
+        outbox = Outbox(bench.broker.writer("w"), lambda facts, error: None, Echoes())
         for fact in facts:
             outbox.put(0, fact)
         await outbox.run_once()
@@ -93,7 +94,7 @@ def test_large_terminals_stand_in_records_of_their_own() -> None:
 
     async def run() -> int:
         bench = make_bench()
-        outbox = Outbox(bench.broker.writer("w"), lambda facts, error: None)
+        outbox = Outbox(bench.broker.writer("w"), lambda facts, error: None, Echoes())
         for number in range(3):
             outbox.put(
                 0,
