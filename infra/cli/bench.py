@@ -172,7 +172,7 @@ def parse(as_json: bool, out: Path | None, prompts: int, megabytes: float) -> No
 @click.option("--minutes", type=click.FloatRange(0.1), default=10.0)
 @click.option("--clients", type=click.IntRange(1), default=16)
 @click.option("--engine", type=click.Choice(["scripted", "vllm"]), default="scripted")
-@click.option("--kill-every", "kill_every_s", type=click.FloatRange(1), default=45.0)
+@click.option("--kill-every", "kill_every_s", type=click.FloatRange(1), default=20.0)
 def soak(
     as_json: bool, out: Path | None, minutes: float, clients: int, engine: str, kill_every_s: float
 ) -> None:
