@@ -26,7 +26,7 @@ class Echoes:
         if value not in self._facts:
             self._bytes += len(value)
         self._facts[value] = facts
-        while self._bytes > limits.ECHO_BYTES_MAX:
+        while self._bytes > limits.ECHO_BYTES_MAX or len(self._facts) > limits.ECHO_RECORDS_MAX:
             forgotten, _ = self._facts.popitem(last=False)
             self._bytes -= len(forgotten)
 

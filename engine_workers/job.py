@@ -160,12 +160,14 @@ class Job(Struct):
         """Tell whether what is unpublished should go to the log now.
 
         Each token of a stream is shown at once. A whole reply is shown at its end, so its tokens
-        travel together; what is held back is all that its next owner would make again.
+        travel together: its next owner would make again what is held back, and who cancels it
+        is not billed that. A suspect's first token clears it, so it is shown at once, too.
         """
         attempt = self.attempt
         assert attempt is not None, "nothing to publish"
         return (
             self.request.header.stream
+            or self.suspect
             or now_ms - self.published_ms >= limits.WHOLE_REPLY_HOLD_MS
             or all(run.stop is not None for run in attempt.runs)
         )

@@ -348,6 +348,8 @@ class Jobs:
         job.proof_after = self._lanes.commits_sent if needs_proof else None
 
     def _close(self, job: Job, reason: CloseReason, message: str | None) -> None:
+        if job.phase is Phase.RUNNING:
+            self._publish(job, self._clock.now_ms())  # what a whole reply has held back
         self._abort(job)
         job.phase, job.close_reason, job.close_message = Phase.CLOSING, reason, message
         self._send_close(job)

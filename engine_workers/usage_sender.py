@@ -28,20 +28,25 @@ class UsageSender:
         on_acknowledged: Callable[[str], None],
         *,
         together: int,
+        is_crowded: Callable[[], bool] = lambda: False,
         linger_ms: int = limits.USAGE_LINGER_MS,
     ) -> None:
         self._writer = writer
         self._on_acknowledged = on_acknowledged
         self._together, self._linger_s = together, linger_ms / 1_000
+        self._is_crowded = is_crowded
         self._waiting: list[UsageRecorded] = []
         self._wake = asyncio.Event()
         self._enough = asyncio.Event()
 
     def put(self, usage: UsageRecorded) -> None:
-        """Queue the usage of an ended reply."""
+        """Queue the usage of an ended reply.
+
+        It does not wait for others where requests wait for the place that it holds.
+        """
         self._waiting.append(usage)
         self._wake.set()
-        if len(self._waiting) >= self._together:
+        if len(self._waiting) >= self._together or self._is_crowded():
             self._enough.set()
 
     async def run(self) -> None:

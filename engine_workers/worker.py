@@ -82,7 +82,10 @@ class Worker:
         echoes = Echoes()
         self._outbox = Outbox(deps.reply_writer, self.jobs.on_send_failed, echoes)
         self._usage = UsageSender(
-            deps.usage_writer, self.jobs.metered, together=deps.bounds.usage_together
+            deps.usage_writer,
+            self.jobs.metered,
+            together=deps.bounds.usage_together,
+            is_crowded=lambda: len(self.jobs) >= deps.bounds.inflight,
         )
         self._tail = ReplyTail(
             deps.tail_reader, deps.open_reader, self.jobs, echoes, ended_max=deps.bounds.ended_ids

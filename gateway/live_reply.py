@@ -145,7 +145,8 @@ class LiveReply:
             self._interrupted = True
             self._part()
             wait_ms = limits.FAREWELL_MS + limits.FAREWELL_MS_PER_CLOSE * self._closer.pending
-            asyncio.get_running_loop().call_later(wait_ms / 1000, self._mailbox.wake)
+            wait_s = min(wait_ms, limits.FAREWELL_MS_MAX) / 1000
+            asyncio.get_running_loop().call_later(wait_s, self._mailbox.wake)
 
     def detach(self, message: str) -> None:
         """End this consumer with an error; the reply itself runs on and can be resumed."""

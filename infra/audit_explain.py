@@ -63,12 +63,11 @@ def _of_request(record: LogRecord, request_id: str) -> list[str]:
 
 def _of_replies(record: LogRecord, request_id: str, fold: ReplyFold) -> list[str]:
     try:
-        entries = decode(record.value, ReplyRecord).entries
-    except Undecodable:
+        facts = [fact_of(entry) for entry in decode(record.value, ReplyRecord).entries]
+    except ValueError:  # undecodable, or an entry of nothing: every reader passes over it alike
         return []
     lines = []
-    for entry in entries:
-        fact = fact_of(entry)
+    for fact in facts:
         if fact.request_id == request_id:
             counted = fold.apply(fact, record.append_time_ms)
             verdict = "counted" if counted else "did not count"

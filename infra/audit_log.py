@@ -163,11 +163,10 @@ class Replies:
     def take(self, record: LogRecord) -> None:
         """Fold one record of `replies.v1`."""
         try:
-            reply_record = decode(record.value, ReplyRecord)
-        except Undecodable:
+            facts = [fact_of(entry) for entry in decode(record.value, ReplyRecord).entries]
+        except ValueError:  # undecodable, or an entry of nothing
             return  # every reader passes over it alike
-        for entry in reply_record.entries:
-            fact = fact_of(entry)
+        for fact in facts:
             request_id = fact.request_id
             home = self.landed.get(request_id)
             if request_id in self.ended.encoded or (home and home[0] != record.partition):

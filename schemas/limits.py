@@ -70,6 +70,7 @@ REPLY_CHOICES_MAX = 16
 TOP_LOGPROBS_MAX = 20
 TAIL_ENDED_IDS_MAX = 20_000
 ECHO_BYTES_MAX = 4 * MIB
+ECHO_RECORDS_MAX = 256
 COMMIT_EVERY_MS = 250
 BARREN_STARTS_MAX = 3
 PREFILL_AHEAD_MS = 500
@@ -87,6 +88,7 @@ CLOSES_PER_RECORD_MAX = 64
 RETRY_PAUSE_MS = 200
 FAREWELL_MS = 200
 FAREWELL_MS_PER_CLOSE = 0.2
+FAREWELL_MS_MAX = 3_000
 ROUTING_BLOCK_TOKENS = 16
 ROUTING_BLOCKS = 2
 
@@ -143,7 +145,8 @@ METERING_LINGER_MS = 500
 METERING_COMMIT_EVERY_MS_MIN = 2_000
 METERING_COMMIT_EVERY_MS_MAX = 10_000
 METERING_REFRESH_SHARE_MAX = 0.05
-"""Of the time may go into recomputing rollups, which costs more as an hour fills."""
+"""Of the time may go into recomputing rollups, which costs more as an hour fills; more of it only
+where that takes longer than half a second."""
 METERING_RETRY_MS_MIN = 200
 METERING_RETRY_MS_MAX = 5_000
 DEAD_LETTER_VALUE_BYTES_MAX = MIB
@@ -191,6 +194,8 @@ assert (
     2 * 4 * CLOSES_PER_RECORD_MAX * HTTP_STOP_SEQUENCES_MAX * HTTP_STOP_SEQUENCE_CHARS_MAX
     <= EVENT_BYTES_MAX
 )
+# A gateway that drains waits for the farewells of clients that left.
+assert FAREWELL_MS < FAREWELL_MS_MAX < GATEWAY_DRAIN_MS
 # A close is repeated for longer than one send may take, else it would be tried once only.
 assert CLOSE_RETRY_MS > 2 * SEND_TIMEOUT_MS
 # An unknown send must be known as such before the request is called late.

@@ -39,7 +39,7 @@ class ProcessSpec:
     loads_gently: bool = False
     """Whether a restart takes little of the processor until it is ready."""
     niceness: int = NORMAL
-    """Nice value once it is ready."""
+    """Nice value from when it was ready first, and of each restart."""
 
 
 class Child:

@@ -61,6 +61,7 @@ class Keeper:
         self._child: Child | None = None
         self._started_s = 0.0
         self._niceness = NORMAL
+        self._was_ready = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -82,6 +83,7 @@ class Keeper:
     def note_ready(self, ready: bool) -> None:
         """Take what a probe found."""
         ready = ready and self._child is not None and not self._stop.is_set()
+        self._was_ready |= ready
         self._pace(loading=not ready)
         if ready != self.ready:
             self.ready = ready
@@ -167,12 +169,11 @@ class Keeper:
         """Let a process work, or load again, beside those that serve, not instead of them."""
         if self._child is None:
             return
-        if not loading:
-            wanted = self.spec.niceness
-        elif self.spec.loads_gently and self._restarts.total:
+        # The platform's first start is nobody's burden; from then on a restart is, and a probe that
+        # fails on a busy machine is no reason to take more of it.
+        wanted = self.spec.niceness if self._restarts.total or self._was_ready else NORMAL
+        if loading and self._restarts.total and self.spec.loads_gently:
             wanted = niceness(self._clock.monotonic_s() - self._started_s)
-        else:
-            wanted = NORMAL
         if wanted != self._niceness and set_niceness(self._child.pid, wanted):
             self._niceness = wanted
 

@@ -21,7 +21,7 @@ _GAP_READS = 3
 def commit_pause_s(refresh_took_s: float) -> float:
     """Return how long after the start of one refresh the next one may begin, seconds.
 
-    Recomputing an hour costs more the fuller it is: it may take a bounded share of the time.
+    Recomputing an hour costs more the fuller it is: the pause grows with it, up to a bound.
     """
     pause_s = refresh_took_s / limits.METERING_REFRESH_SHARE_MAX
     return min(

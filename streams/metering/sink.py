@@ -227,9 +227,8 @@ class MeteringSink:
         except StoreUnavailable as error:
             self._back_off("refresh", error=str(error))
             return
-        finally:
-            took_s = self._clock.monotonic_s() - started_s
-            self._commit_at_s = started_s + commit_pause_s(took_s)
+        took_s = self._clock.monotonic_s() - started_s
+        self._commit_at_s = started_s + commit_pause_s(took_s)
         self._intake.dirty.clear()
         self._recovered()
         offsets = self._intake.committable()

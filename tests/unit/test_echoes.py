@@ -29,3 +29,7 @@ def test_the_newest_are_kept_within_a_bound() -> None:
     assert [echoes.read(value) is not None for value in values] == [False] * 2 + [True] * 4
     echoes.wrote(b"x" * (limits.ECHO_BYTES_MAX + 1), (start(),))
     assert echoes.read(b"x" * (limits.ECHO_BYTES_MAX + 1)) is None
+    for number in range(limits.ECHO_RECORDS_MAX + 1):
+        echoes.wrote(number.to_bytes(8), (start(),))
+    assert echoes.read((0).to_bytes(8)) is None
+    assert echoes.read((1).to_bytes(8)) is not None

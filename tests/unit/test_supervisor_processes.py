@@ -123,6 +123,10 @@ def test_a_background_process_gives_way_once_it_is_ready(tmp_path: Path) -> None
         assert keeper.pid is not None
         while shares(keeper.pid) != wanted:  # noqa: ASYNC110  # the kernel takes its time
             await asyncio.sleep(0.02)
+        for _ in range(20):  # a busy machine makes probes fail: no reason to take more of it
+            keeper.note_ready(False)
+            await asyncio.sleep(0.02)
+            assert shares(keeper.pid) == wanted
 
     in_nursery(tmp_path, scenario)
 
