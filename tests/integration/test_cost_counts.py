@@ -7,6 +7,7 @@ bytes fails here.
 import asyncio
 import json
 import threading
+import time
 from dataclasses import dataclass
 
 import httpx
@@ -33,29 +34,33 @@ class Written:
     """What some requests wrote."""
 
     records: dict[str, list[LogRecord]]
+    took_ms: float
+    """How long the requests took, one after the other where they were."""
 
     def count(self, topic: str) -> int:
         """Return the number of records."""
         return len(self.records[topic])
 
 
-def written_by(platform: Platform, requests: int, concurrency: int) -> Written:
+def written_by(platform: Platform, requests: int, concurrency: int, *, stream: bool) -> Written:
     """Send requests and return all records that they caused."""
     kafka = platform.status()["endpoints"]["kafka"]
     before = asyncio.run(_ends(kafka))
     threads = [
-        threading.Thread(target=_ask, args=(platform, requests // concurrency))
+        threading.Thread(target=_ask, args=(platform, requests // concurrency, stream))
         for _ in range(concurrency)
     ]
+    began_s = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    took_ms = 1_000 * (time.monotonic() - began_s)
     platform.check_audit()  # waits until all usage is there
-    return asyncio.run(_read(kafka, before))
+    return Written(records=asyncio.run(_read(kafka, before)), took_ms=took_ms)
 
 
-def _ask(platform: Platform, count: int) -> None:
+def _ask(platform: Platform, count: int, stream: bool) -> None:
     headers = {"authorization": f"Bearer {platform.key}"}
     body = {
         "model": "smollm2-135m-instruct",
@@ -63,6 +68,7 @@ def _ask(platform: Platform, count: int) -> None:
         "max_tokens": TOKENS,
         "ignore_eos": True,
         "temperature": 0,
+        "stream": stream,
     }
     with httpx.Client(base_url=platform.url, headers=headers, timeout=60, verify=False) as client:
         for _ in range(count):
@@ -77,7 +83,7 @@ async def _ends(kafka: str) -> dict[TopicPartition, int]:
     return {place: bounds[place].end for place in PLACES}
 
 
-async def _read(kafka: str, before: dict[TopicPartition, int]) -> Written:
+async def _read(kafka: str, before: dict[TopicPartition, int]) -> dict[str, list[LogRecord]]:
     after = await _ends(kafka)
     reader = KafkaReader(kafka, client_id="counts")
     await reader.start()
@@ -88,12 +94,20 @@ async def _read(kafka: str, before: dict[TopicPartition, int]) -> Written:
             for record in await reader.poll(timeout_ms=200, max_records=1_000):
                 records[record.topic].append(record)
     await reader.close()
-    return Written(records=records)
+    return records
 
 
-def test_a_request_alone_costs_few_records(platform: Platform) -> None:
+def test_a_whole_reply_alone_costs_few_records(platform: Platform) -> None:
+    """A request, a start, an end, a usage event; more only for each quarter second of tokens."""
+    written = written_by(platform, requests=4, concurrency=1, stream=False)
+    assert written.count(REQUESTS) == 4
+    assert written.count(USAGE) == 4
+    assert 8 <= written.count(REPLIES) <= 8 + written.took_ms / limits.WHOLE_REPLY_HOLD_MS
+
+
+def test_a_stream_alone_costs_few_records(platform: Platform) -> None:
     """Alone: one request, one start, at most one record a token, one usage event; small ones."""
-    written = written_by(platform, requests=4, concurrency=1)
+    written = written_by(platform, requests=4, concurrency=1, stream=True)
     assert written.count(REQUESTS) == 4
     assert written.count(USAGE) == 4
     assert written.count(REPLIES) <= 4 * (1 + TOKENS)
@@ -112,7 +126,7 @@ def test_a_request_alone_costs_few_records(platform: Platform) -> None:
 
 def test_requests_together_share_records(platform: Platform) -> None:
     """Sixteen at once: a step is one record per reply partition, however many replies it serves."""
-    written = written_by(platform, requests=32, concurrency=16)
+    written = written_by(platform, requests=32, concurrency=16, stream=True)
     assert written.count(REQUESTS) == 32
     assert written.count(USAGE) == 32
     entries = sum(
