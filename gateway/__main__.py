@@ -1,10 +1,12 @@
 """Composition root of a gateway: `python -m gateway`.
 
-Reads the environment, builds adapters and `Deps`, serves at once (529 until ready), connects in the
-background, drains on SIGTERM or SIGINT. SIGINT may come twice; the second changes nothing.
+Reads the environment, builds adapters and `Deps`, serves at once (529 until ready) unless another
+gateway can serve meanwhile, connects in the background, drains on SIGTERM or SIGINT. SIGINT may
+come twice; the second changes nothing.
 """
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -25,6 +27,7 @@ from schemas import limits
 
 _SWITCH_S = 0.001
 """A thread that works on a large body lets the event loop have its turn after this long."""
+_LOOK_EVERY_S = 0.02
 _YOUNG_OBJECTS = 10_000
 """Objects made before the youngest are looked through: a few hundred requests' worth, since nearly
 all of them are gone by then without being looked at."""
@@ -48,7 +51,7 @@ def main() -> int:
 async def _run(config: Config) -> int:
     log = structlog.get_logger("gateway").bind()  # once: a proxy would make one for every line
     try:
-        sockets = _sockets(config)
+        public, own = _public_socket(config), _own_sockets(config)
     except OSError as error:
         log.error("cannot listen", host=config.host, port=config.port, error=str(error))
         return 1
@@ -57,11 +60,18 @@ async def _run(config: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     gateway = Gateway(config, log, on_death=stopping.set)
-    server = HttpServer(build_app(gateway.deps), sockets)
+    server = HttpServer(build_app(gateway.deps), own)
     await server.start()
-    log.info("listening", addresses=[":".join(map(str, s.getsockname()[:2])) for s in sockets])
+    for listener in own:
+        log.info("listening", address=_address(listener))
     gateway.start()
     gc.freeze()  # what stands now stays: looking through it took a body of many parts 15 ms
+    if public is not None:
+        if config.gateways > 1:  # a connection goes to whoever takes it first
+            await _wait_ready(gateway, stopping, limits.GATEWAY_JOIN_MS / 1000)
+        if not stopping.is_set():
+            await server.accept(public)
+            log.info("listening", address=_address(public))
     await stopping.wait()
     await _drain(gateway, server)
     log.info("stopped")
@@ -80,16 +90,33 @@ async def _drain(gateway: Gateway, server: HttpServer) -> None:
     await gateway.stop()
 
 
-def _sockets(config: Config) -> list[socket.socket]:
-    """Return the inherited public socket and the gateway's own. Raises OSError."""
-    sockets = []
-    if config.listen_fd is not None:
-        inherited = socket.socket(fileno=config.listen_fd)
-        inherited.setblocking(False)
-        sockets.append(inherited)
-    if config.port or config.listen_fd is None:
-        sockets.append(listen(config.host, config.port))
-    return sockets
+async def _wait_ready(gateway: Gateway, stopping: asyncio.Event, within_s: float) -> None:
+    """Return once requests can be served, or this process is to stop, or the bound has passed.
+
+    Past the bound a clear refusal is better than a connection that nobody takes.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while gateway.unready() is not None and not stopping.is_set():  # noqa: ASYNC110  # views
+                await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def _public_socket(config: Config) -> socket.socket | None:
+    """Return the inherited listening socket that all gateways share."""
+    if config.listen_fd is None:
+        return None
+    inherited = socket.socket(fileno=config.listen_fd)
+    inherited.setblocking(False)
+    return inherited
+
+
+def _own_sockets(config: Config) -> list[socket.socket]:
+    """Return what only this gateway listens on. Raises OSError."""
+    return [listen(config.host, config.port)] if config.port or config.listen_fd is None else []
+
+
+def _address(listener: socket.socket) -> str:
+    return ":".join(map(str, listener.getsockname()[:2]))
 
 
 if __name__ == "__main__":

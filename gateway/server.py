@@ -196,6 +196,14 @@ class HttpServer:
                 raise RuntimeError("the HTTP server did not start")
             await asyncio.sleep(0.005)
 
+    async def accept(self, listener: socket.socket) -> None:
+        """Listen on one more socket. Raises OSError where that is not possible."""
+        self._server.servers.append(
+            await asyncio.get_running_loop().create_server(
+                self._make_protocol, sock=listener, backlog=_BACKLOG
+            )
+        )
+
     async def leave(self, linger_s: float) -> None:
         """Accept no more connections; go on answering on those there are, each once more.
 
@@ -219,6 +227,13 @@ class HttpServer:
         self._server.should_exit = True
         if self._task is not None:
             await self._task
+
+    def _make_protocol(self) -> _Protocol:
+        return _Protocol(
+            config=self._config,
+            server_state=self._server.server_state,
+            app_state=self._server.lifespan.state,
+        )
 
 
 def listen(host: str, port: int) -> socket.socket:

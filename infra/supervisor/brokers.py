@@ -78,7 +78,8 @@ def prepare_brokers(
             cluster=cluster,
         )
         command = embedded.command(install, settings)
-        specs.append(kafka_service(name, command, node.port, environ))
+        others = len(brokers) > 1
+        specs.append(kafka_service(name, command, node.port, environ, has_others=others))
     return specs
 
 

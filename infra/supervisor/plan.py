@@ -105,12 +105,21 @@ def service(
 
 
 def kafka_service(
-    name: str, command: Sequence[str], port: int, environ: Mapping[str, str]
+    name: str,
+    command: Sequence[str],
+    port: int,
+    environ: Mapping[str, str],
+    *,
+    has_others: bool,
 ) -> ProcessSpec:
-    """Return the specification of an embedded broker, which speaks no HTTP."""
+    """Return the specification of an embedded broker, which speaks no HTTP.
+
+    Args: `has_others` tells whether other brokers serve while this one comes back.
+    """
     return ProcessSpec(
         name=name,
         command=tuple(command),
         environ={name: value for name, value in environ.items() if not name.startswith(PREFIX)},
         probe=Probe(host=_LOOPBACK, port=port, path=None),
+        loads_gently=has_others,  # a JVM takes both cores to start, just when leaders move
     )

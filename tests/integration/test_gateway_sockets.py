@@ -1,15 +1,25 @@
-"""A server that leaves: no new connections, and one more answer on each of those there are."""
+"""Servers that come and go behind a shared socket: who takes a connection, and who answers it."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.server import HttpServer, listen
+from infra.supervisor.sockets import free_port
+from infra.system import SystemEntropy
+from tests.integration.platform import eventually
 
 LINGER_S = 5.0
+STARTED_WITHIN_S = 30.0
 
 
 class Gate:
@@ -87,3 +97,67 @@ def test_leaving_does_not_wait_for_an_idle_client() -> None:
                 await idle.get("/")
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("gateways", [1, 2])
+def test_a_gateway_that_cannot_serve_leaves_connections_to_another(
+    tmp_path: Path, gateways: int
+) -> None:
+    """Without a log a gateway refuses at once where it is alone. Where others share its socket it
+    takes no connection, and whoever can serve answers what came before."""
+    own_port = free_port(SystemEntropy())
+    with listen("127.0.0.1", 0) as public:
+        url = f"http://127.0.0.1:{public.getsockname()[1]}"
+        body = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+
+        async def scenario() -> httpx.Response:
+            async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=10) as client:
+                asked = asyncio.create_task(client.post("/v1/messages", json=body))
+                if gateways == 1:
+                    return await asked
+                done, _ = await asyncio.wait([asked], timeout=1.5)
+                assert not done
+                other = HttpServer(Gate(), [public.dup()])
+                await other.start()
+                answer = await asked
+            await other.stop()
+            return answer
+
+        with _gateway_without_a_log(tmp_path, public.fileno(), own_port, gateways):
+            answer = asyncio.run(scenario())
+    assert answer.status_code == (529 if gateways == 1 else 200), answer.text
+
+
+@contextmanager
+def _gateway_without_a_log(
+    folder: Path, listen_fd: int, own_port: int, gateways: int
+) -> Iterator[None]:
+    """Run a gateway that never becomes ready, since nothing listens where its broker should be."""
+    nobody = free_port(SystemEntropy())
+    settings = {
+        "DATA_DIR": folder,
+        "PROCESS": "gateway-0",
+        "KAFKA": f"127.0.0.1:{nobody}",
+        "LISTEN_FD": listen_fd,
+        "PORT": own_port,
+        "GATEWAYS": gateways,
+        "LOCATOR_KEY": "00" * 32,
+    }
+    gateway = subprocess.Popen(
+        [sys.executable, "-m", "gateway"],
+        env={**os.environ, **{f"MILLSTREAM_{key}": str(value) for key, value in settings.items()}},
+        pass_fds=(listen_fd,),
+    )
+    try:
+        eventually(lambda: _answers(own_port), STARTED_WITHIN_S, "it serves on its own port")
+        yield
+    finally:
+        gateway.kill()
+        gateway.wait()
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/ready", trust_env=False).status_code == 503
+    except httpx.ConnectError:
+        return False
