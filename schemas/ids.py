@@ -33,8 +33,6 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DIGITS = {character: value for value, character in enumerate(_ALPHABET)}
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _PAIR = len(_PAIRS)
-_PAIRS_AT_ONCE = 5
-_PART = _PAIR**_PAIRS_AT_ONCE
 _LOCATOR = struct.Struct(">BHIHQ16s")  # version, cell, incarnation, partition, floor, request id
 _LOCATOR_VERSION = 1
 _MAC_BYTES = 16
@@ -138,13 +136,14 @@ def _keyed(key: bytes) -> hmac.HMAC:
 
 def base62(raw: bytes, width: int) -> str:
     """Return `raw` as a big-endian number in exactly `width` base62 digits."""
-    number, text = int.from_bytes(raw, "big"), ""
-    for _ in range(0, width, 2 * _PAIRS_AT_ONCE):
-        # One division of the long number for many digits: the rest divide small ones.
-        number, part = divmod(number, _PART)
-        for _ in range(_PAIRS_AT_ONCE):
-            text = _PAIRS[part % _PAIR] + text
-            part //= _PAIR
+    number, pairs = int.from_bytes(raw, "big"), list[str]()
+    for _ in range(0, width, 4):
+        # Divisions of the long number are what costs: each gives four digits.
+        number, part = divmod(number, _PAIR * _PAIR)
+        pairs.append(_PAIRS[part % _PAIR])
+        pairs.append(_PAIRS[part // _PAIR])
+    pairs.reverse()
+    text = "".join(pairs)
     beyond = len(text) - width
     assert number == 0 and text[:beyond].strip("0") == "", "width is too small for these bytes"
     return text[beyond:]
