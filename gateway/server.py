@@ -9,10 +9,10 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.call import CONNECTION_EXTENSION
@@ -26,6 +26,8 @@ _IDLE_S = 75
 """Above the usual 60 s after which clients and balancers drop idle connections themselves."""
 _STOP_S = 5
 _LOOK_EVERY_S = 0.02
+_SETTLE_S = 0.1
+"""What was asked or accepted at the last moment is being answered by then."""
 
 
 class _Config(uvicorn.Config):
@@ -61,8 +63,8 @@ class _Protocol(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and not self._ended_one:  # else most of it was a body
             self._head_bytes += len(data)
-            if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX:
-                self.transport.abort()
+            if self._head_bytes > limits.HTTP_HEAD_BYTES_MAX and not self.transport.is_closing():
+                self._refuse_head()
         if self._in_head and self._begun:
             self._wait_for_head()  # most heads come whole and need no timer
 
@@ -121,10 +123,11 @@ class _Protocol(HttpToolsProtocol):
         answering = self._answering
         if self._is_lost or answering is None:
             return
-        assert answering.response_started and answering.chunked_encoding, "a body is under way"
+        assert answering.response_started, "a body is under way"
         assert body, "an empty chunk would end it"
         assert isinstance(self.transport, JoinedWrites), "made by connection_made"
-        self.transport.write_now(b"%x\r\n%b\r\n" % (len(body), body))
+        framed = b"%x\r\n%b\r\n" % (len(body), body) if answering.chunked_encoding else body
+        self.transport.write_now(framed)
 
     def abort(self) -> None:
         self.transport.abort()
@@ -136,12 +139,30 @@ class _Protocol(HttpToolsProtocol):
 
     def leave(self) -> None:
         """Say `connection: close` in the answer under way, if its head is still to come."""
+        if self.cycle is not None and not self.cycle.response_started:
+            self.cycle.keep_alive = False
+
+    def part(self) -> None:
+        """Close where nothing is asked, else after the answer under way."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False
+        elif not self._begun:
+            self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
+        if cycle.scope["http_version"] == "1.0":
+            app = _until_close(app, cycle)
         super()._start_asgi_task(cycle, app)
+
+    def _refuse_head(self) -> None:
+        text = b"Request header fields too large.\n"
+        self.transport.write(
+            b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+            b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+            b"content-length: %d\r\n\r\n%b" % (len(text), text)
+        )
+        self.transport.close()
 
     def _wait_for_head(self) -> None:
         """Let a head be whole within the bound, however slowly it drips."""
@@ -152,6 +173,29 @@ class _Protocol(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+def _until_close(app: ASGIApp, cycle: RequestResponseCycle) -> ASGIApp:
+    """Answer a client of HTTP/1.0, which knows no chunks (RFC 9112, section 6.1).
+
+    A body of unknown length ends with its connection; such a client's is never kept.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_bare(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = [name.lower() for name, _ in message.get("headers", ())]
+                if b"content-length" not in names:
+                    cycle.chunked_encoding = False
+            elif cycle.chunked_encoding is False:
+                cycle.expected_content_length = max(
+                    cycle.expected_content_length, len(message.get("body", b""))
+                )
+            await send(message)
+
+        await app(scope, receive, send_bare)
+
+    return answer
 
 
 class _Server(uvicorn.Server):
@@ -207,26 +251,33 @@ class HttpServer:
     async def leave(self, linger_s: float) -> None:
         """Accept no more connections; go on answering on those there are, each once more.
 
-        Returns as soon as none is left, after `linger_s` at the latest: a client that sent its
-        request just now gets an answer, and the next one goes to another process.
+        Returns soon after none is left, and after `linger_s` at the latest: a client that sent its
+        request just now gets an answer, and the next one goes to another process. A stream's head
+        has told its client that the connection is kept; where nothing is asked it is closed then.
         """
         self._config.leaving = True
         for listener in self._server.servers:
             listener.close()
-        connections = self._server.server_state.connections
-        for connection in list(connections):
-            assert isinstance(connection, _Protocol), "made by this server"
+        for connection in self._connections():
             connection.leave()
         until_s = asyncio.get_running_loop().time() + linger_s
         # The server tells nobody of a connection's end.
-        while connections and asyncio.get_running_loop().time() < until_s:  # noqa: ASYNC110
+        while self._connections() and asyncio.get_running_loop().time() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_EVERY_S)
+        for connection in self._connections():
+            connection.part()
+        await asyncio.sleep(_SETTLE_S)
 
     async def stop(self) -> None:
         """Accept no more; wait, bounded, until every running response has ended."""
         self._server.should_exit = True
         if self._task is not None:
             await self._task
+
+    def _connections(self) -> list[_Protocol]:
+        connections = list(self._server.server_state.connections)
+        assert all(isinstance(connection, _Protocol) for connection in connections), "our own"
+        return cast("list[_Protocol]", connections)
 
     def _make_protocol(self) -> _Protocol:
         return _Protocol(

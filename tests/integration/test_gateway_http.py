@@ -283,6 +283,29 @@ def test_a_client_that_does_not_read_is_cut() -> None:
     asyncio.run(scenario())
 
 
+def test_a_stream_over_http_1_0_is_its_events_alone() -> None:
+    """Such a client knows no chunks: sizes between the events would be part of them."""
+
+    async def scenario() -> bytes:
+        async with serve() as served:
+            reader, writer = await asyncio.open_connection(*served.url[7:].split(":"))
+            raw = json.dumps(body_of(OPENAI, stream=True)).encode()
+            head = (
+                f"POST {OPENAI} HTTP/1.0\r\nauthorization: Bearer {served.key}\r\n"
+                f"content-length: {len(raw)}\r\n\r\n"
+            )
+            writer.write(head.encode() + raw)
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+    head, _, body = asyncio.run(scenario()).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    events = body.removesuffix(b"\n\n").split(b"\n\n")
+    assert events[-1].endswith(b"\ndata: [DONE]") and len(events) > 2
+    assert all(event.startswith(b"id: ") and b"\r" not in event for event in events)
+
+
 def test_both_sdks_list_and_retrieve_models() -> None:
     """One shape serves both; an unknown model's 404 lists the right ids."""
 

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.server import HttpServer, listen
 from infra.supervisor.sockets import free_port
 from infra.system import SystemEntropy
+from schemas import limits
 from tests.integration.platform import eventually
 
 LINGER_S = 5.0
@@ -23,7 +24,7 @@ STARTED_WITHIN_S = 30.0
 
 
 class Gate:
-    """An application that answers at once, or when it is opened."""
+    """An application that answers at once, or ends its answer when it is opened."""
 
     def __init__(self) -> None:
         self.waiting = asyncio.Event()
@@ -31,6 +32,13 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with two bytes."""
+        if scope["path"] == "/stream":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"o", "more_body": True})
+            self.waiting.set()
+            await self.opened.wait()
+            await send({"type": "http.response.body", "body": b"k"})
+            return
         if scope["path"] == "/slow":
             self.waiting.set()
             await self.opened.wait()
@@ -97,6 +105,90 @@ def test_leaving_does_not_wait_for_an_idle_client() -> None:
                 await idle.get("/")
 
     asyncio.run(scenario())
+
+
+def test_leaving_keeps_a_connection_whose_stream_ends() -> None:
+    """Its client was told that the connection is kept: the next request on it is answered, and
+    that answer says that it is the last."""
+
+    async def scenario() -> None:
+        gate, listener = Gate(), listen("127.0.0.1", 0)
+        server = HttpServer(gate, [listener])
+        await server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+            stream = asyncio.create_task(client.get("/stream"))
+            await gate.waiting.wait()
+            leaving = asyncio.create_task(server.leave(LINGER_S))
+            await asyncio.sleep(0.05)
+            gate.opened.set()
+            first = await stream
+            assert (first.text, "connection" in first.headers) == ("ok", False)
+            again = await client.get("/")
+            assert (again.text, again.headers["connection"]) == ("ok", "close")
+            await leaving
+        await server.stop()
+
+    asyncio.run(scenario())
+
+
+def test_leaving_does_not_cut_a_request_that_is_being_sent() -> None:
+    """Half a head at the end of the linger is no idle connection."""
+
+    async def scenario() -> bytes:
+        listener = listen("127.0.0.1", 0)
+        server = HttpServer(Gate(), [listener])
+        await server.start()
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nhost: t")
+        await asyncio.sleep(0.1)
+        await server.leave(0.1)
+        writer.write(b"est\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        await server.stop()
+        return answer
+
+    answer = asyncio.run(scenario())
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n") and answer.endswith(b"ok")
+    assert b"\r\nconnection: close\r\n" in answer
+
+
+def test_a_client_of_http_1_0_gets_no_chunks() -> None:
+    """A stream's body is sent as it is and ends with the connection (RFC 9112, section 6.1)."""
+
+    async def scenario() -> bytes:
+        gate, listener = Gate(), listen("127.0.0.1", 0)
+        gate.opened.set()
+        server = HttpServer(gate, [listener])
+        await server.start()
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"GET /stream HTTP/1.0\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        await server.stop()
+        return answer
+
+    head, _, body = asyncio.run(scenario()).partition(b"\r\n\r\n")
+    assert body == b"ok"
+    assert b"connection: close" in head and b"transfer-encoding" not in head
+
+
+def test_a_head_that_is_too_large_is_told_so() -> None:
+    """431 (RFC 6585), then the connection ends."""
+
+    async def scenario() -> bytes:
+        listener = listen("127.0.0.1", 0)
+        server = HttpServer(Gate(), [listener])
+        await server.start()
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nx: " + b"y" * limits.HTTP_HEAD_BYTES_MAX)
+        answer = await reader.read()
+        writer.close()
+        await server.stop()
+        return answer
+
+    assert asyncio.run(scenario()).startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
 
 
 @pytest.mark.parametrize("gateways", [1, 2])
