@@ -110,7 +110,7 @@ def _why_none(folder: DataFolder) -> str:
     if left:
         return (
             f"the supervisor of {folder.path} has ended and left {', '.join(left)} running: "
-            f"{command} ends them and starts anew"
+            f"{command} ends them and starts anew, `millstream down` only ends them"
         )
     return (
         f"no platform runs on {folder.path}: start one with {command}, or name the right folder "

@@ -1,6 +1,7 @@
 """The data folder of one platform: who may use it, of which version it is, what lies where.
 
-Owns DIR/lock, DIR/VERSION and the layout of DIR. Called by the supervisor; the commands read only.
+Owns DIR/lock, DIR/VERSION and the layout of DIR. Called by the supervisor; of the commands `down`
+takes the lock where no supervisor does, the others read only.
 """
 
 import fcntl
@@ -63,6 +64,25 @@ class DataFolder:
                 f"cannot use the data folder {self.path}: {error.strerror}"
             ) from error
 
+    def hold(self) -> int:
+        """Take the folder's lock and nothing else; return its descriptor.
+
+        No pid stands in the lock then: who holds it is no supervisor, and not to be signalled.
+
+        Raises: AlreadyRunning; OSError.
+        """
+        descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise AlreadyRunning(
+                f"another millstream (pid {holder_pid(self) or 'unknown'}) runs on {self.path}: "
+                "stop it with `millstream down`, or give --data another folder"
+            ) from None
+        os.truncate(descriptor, 0)
+        return descriptor
+
     def check_space(self) -> None:
         """Raise StartupError where the disk is too full to start on."""
         free = shutil.disk_usage(self.path).free
@@ -78,16 +98,7 @@ class DataFolder:
         self._check_version(fresh)
         self.path.mkdir(parents=True, exist_ok=True)
         self.check_space()
-        descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise AlreadyRunning(
-                f"another millstream (pid {holder_pid(self) or 'unknown'}) runs on {self.path}: "
-                "stop it with `millstream down`, or give --data another folder"
-            ) from None
-        os.truncate(descriptor, 0)
+        descriptor = self.hold()
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         for folder, mode in ((self.logs, 0o755), (self.run, 0o755), (self.secrets, 0o700)):
             folder.mkdir(mode=mode, exist_ok=True)

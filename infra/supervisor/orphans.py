@@ -1,7 +1,7 @@
-"""Processes that an earlier supervisor left behind: recorded at start, found and ended by the next.
+"""Processes that an earlier supervisor left behind: recorded at start, found by who comes next.
 
 Owns DIR/run: one file per running child with its pid, start time, boot and command line. A process
-is ours only if all four still match, never by its name.
+is ours only if all four still match, never by its name. Ending them is `leftovers.py`'s.
 """
 
 import json

@@ -1,7 +1,7 @@
 """`millstream up`: one platform on one machine, from the first check to the last drained process.
 
-Owns the run as a whole: data folder, orphans, start, signals, state file, drain. The parts are
-`folder.py`, `orphans.py`, `startup.py` (order of start) and `nursery.py` (keeping processes up).
+Owns the run as a whole: data folder, leftovers, start, signals, state file, drain. The parts are
+`folder.py`, `leftovers.py`, `startup.py` (order of start) and `nursery.py` (keeping processes up).
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import structlog
 
 from infra.config import Config
-from infra.errors import InfraError
+from infra.errors import InfraError, StartupError
 from infra.kafka.departure import leave_for
 from infra.membership import Membership
 from infra.ports import Clock, Entropy
-from infra.supervisor import orphans
 from infra.supervisor.credentials import Credentials, obtain
 from infra.supervisor.death_notice import DeathNotices
 from infra.supervisor.folder import DataFolder
 from infra.supervisor.keeper import Keeper, KeeperState
+from infra.supervisor.leftovers import end_leftovers, listed
 from infra.supervisor.nursery import Nursery
 from infra.supervisor.plan import STOP_ORDER, kind_of
 from infra.supervisor.startup import External, Layout, Startup, lay_out
@@ -101,7 +101,7 @@ class _Supervisor:
 
     async def _start(self) -> None:
         deps, started_s = self._deps, self._deps.clock.monotonic_s()
-        await self._end_orphans()
+        await self._end_leftovers()
         credentials = obtain(self._folder.secrets, deps.entropy, deps.clock)
         config = deps.config
         config = dataclasses.replace(
@@ -125,25 +125,14 @@ class _Supervisor:
         deps.say(_invitation(layout, credentials, took_s))
         startup.finish()
 
-    async def _end_orphans(self) -> None:
-        """End what a killed supervisor left behind: stores politely, the others at once."""
-        found = orphans.left_behind(self._folder.run)
-        if not found:
-            return
-        names = ", ".join(f"{entry.name} (pid {entry.pid})" for entry in found)
-        self._deps.say(f"ending what an earlier run left behind: {names}")
-        for entry in found:
-            # Any other process may be killed at any time by design, and could not drain alone.
-            polite = kind_of(entry.name) in ("kafka", "clickhouse")
-            orphans.signal_group(entry.pid, signal.SIGTERM if polite else signal.SIGKILL)
-        for _ in range(int(limits.ORPHAN_WITHIN_S / limits.READY_POLL_MIN_S)):
-            if not any(map(orphans.alive, found)):
-                break
-            await asyncio.sleep(limits.READY_POLL_MIN_S)
-        for entry in filter(orphans.alive, found):
-            orphans.signal_group(entry.pid, signal.SIGKILL)
-        for entry in found:
-            orphans.forget(self._folder.run, entry.name)
+    async def _end_leftovers(self) -> None:
+        """End what a killed supervisor left behind. Raises StartupError where that cannot be."""
+        remaining = await end_leftovers(self._folder.run, self._deps.say)
+        if remaining:
+            raise StartupError(
+                f"an earlier run left {listed(remaining)} behind, which cannot be ended: end it by "
+                "hand, then start again"
+            )
 
     async def _drain(self) -> None:
         layout = self._layout

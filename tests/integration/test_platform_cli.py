@@ -4,12 +4,14 @@ import asyncio
 import json
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
 import httpx
 import psutil
 
+from infra.supervisor import orphans
 from schemas.ids import find_request_id
 from tests.integration.load import Load, ask, sdks
 from tests.integration.platform import MODEL, SOAK, Platform, eventually, run_command
@@ -98,6 +100,25 @@ def test_commands_without_a_platform_say_what_to_do(tmp_path: Path) -> None:
         done = run_command(*command, *data)
         assert done.returncode == 2 and "millstream up" in done.stderr, command
     assert run_command("down", *data).returncode == 0
+
+
+def test_down_names_what_it_cannot_end(tmp_path: Path) -> None:
+    """A process that outlives SIGKILL is named, `down` exits 1 and its record stays for `up`."""
+    (tmp_path / "run").mkdir()
+    # It leads no session, unlike the supervisor's children: signals to its session do not reach it.
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        own = psutil.Process(process.pid)
+        eventually(lambda: own.cmdline() == ["sleep", "60"], 5.0, "it runs its program")
+        orphans.record(tmp_path / "run", "worker-0", process.pid, ["sleep", "60"])
+        done = run_command("down", "--data", str(tmp_path))
+        assert done.returncode == 1
+        assert f"cannot be ended: worker-0 (pid {process.pid})" in done.stderr
+        assert "stopped" not in done.stdout
+        assert [entry.name for entry in orphans.left_behind(tmp_path / "run")] == ["worker-0"]
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_idle_costs_little(platform: Platform) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+import psutil
 import pytest
 
 from tests.integration.load import CUT, HANG_S, Load, Reply, ask, sdks
@@ -74,6 +75,28 @@ def test_kill_of_the_supervisor_is_cleaned_up_by_the_next_up(platform: Platform)
     platform.check_audit()
 
 
+def test_kill_of_the_supervisor_is_cleaned_up_by_down(platform: Platform) -> None:
+    """After kill -9 of `millstream up`, `down` ends everything that it left; a repeat finds
+    nothing, and the next start loses nothing."""
+    assert platform.child is not None
+    before = asyncio.run(_some(platform))
+    assert before.failed == []
+    processes = platform.tree()
+    platform.child.kill()
+    platform.child.wait()
+    time.sleep(0.3)  # long enough to be told of the death, too short to drain
+    done = platform.command("down")
+    assert done.returncode == 0, done.stderr
+    assert "ending what an earlier run left behind: " in done.stdout
+    eventually(lambda: not any(map(_runs, processes)), 1.0, "all have ended")
+    assert "no platform runs on" in platform.command("status").stderr
+    again = platform.command("down")
+    assert again.returncode == 0 and "no platform runs on" in again.stdout
+    platform.up()
+    _check_metered(platform, before)
+    platform.check_audit()
+
+
 def test_streams_over_a_dead_worker_go_on(platform: Platform) -> None:
     """A worker's kill -9 costs running streams a pause: in both dialects the text is that of an
     undisturbed run with the same seed, and each is metered once."""
@@ -136,6 +159,14 @@ def test_streams_of_a_dead_gateway_raise(platform: Platform) -> None:
     eventually(lambda: platform.engine_load() == 0, HANG_S, "the engine has dropped them")
     assert asyncio.run(_some(platform)).failed == []
     platform.check_audit()
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Tell whether a process is there and no zombie that nobody has reaped yet."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def _kill_under_load(platform: Platform, name: str) -> Outcome:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -41,6 +42,18 @@ def millstream(
         timeout=60,
         check=False,
     )
+
+
+def _sleeper() -> subprocess.Popen[bytes]:
+    """Start a process that does nothing, as the supervisor starts its children."""
+    process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    while _command_of(process) != ["sleep", "60"]:
+        pass  # until it has executed its program
+    return process
+
+
+def _command_of(process: subprocess.Popen[bytes]) -> list[str]:
+    return Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\0").split("\0")
 
 
 def test_every_command_explains_itself() -> None:
@@ -89,6 +102,34 @@ def test_commands_name_what_a_killed_supervisor_has_left(tmp_path: Path) -> None
     done = millstream("status", "--data", str(tmp_path))
     assert done.returncode == 2
     assert f"left kafka-0 running: `millstream up --data {tmp_path}`" in done.stderr
+    assert "`millstream down` only ends them" in done.stderr
+
+
+def test_down_ends_what_a_killed_supervisor_has_left_and_nothing_else(tmp_path: Path) -> None:
+    """Recorded processes are ended and named; one that only has a recorded pid runs on."""
+    run = tmp_path / "run"
+    run.mkdir()
+    sleepers = {name: _sleeper() for name in ("kafka-0", "worker-0", "metering")}
+    try:
+        for name, process in sleepers.items():
+            record(run, name, process.pid, _command_of(process))
+        foreign = json.loads((run / "metering.json").read_text())
+        foreign["start_ticks"] -= 1  # as where the pid went to another process
+        (run / "metering.json").write_text(json.dumps(foreign))
+        done = millstream("down", "--data", str(tmp_path))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "ending what an earlier run left behind: kafka-0 (pid" in done.stdout
+        assert "worker-0" in done.stdout and "metering" not in done.stdout
+        assert done.stdout.endswith("stopped\n")
+        assert sleepers["kafka-0"].wait(1) == -signal.SIGTERM
+        assert sleepers["worker-0"].wait(1) == -signal.SIGKILL
+        assert sleepers["metering"].poll() is None
+        assert not list(run.iterdir())
+        assert "no platform runs on" in millstream("down", "--data", str(tmp_path)).stdout
+    finally:
+        for process in sleepers.values():
+            process.kill()
+            process.wait()
 
 
 def test_a_commands_own_variable_is_no_unknown_setting(tmp_path: Path) -> None:
