@@ -160,7 +160,7 @@ class Gateway:
             self._tasks.append(task)
 
     def begin_drain(self) -> None:
-        """Refuse new requests, and fail what is still open when the bound has passed."""
+        """Refuse new requests, and cut what is still open when the bound has passed."""
         self.draining = True
         self.deps.submission.drain()
         self._fuse = asyncio.get_running_loop().call_later(

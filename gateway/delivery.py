@@ -16,7 +16,7 @@ from gateway.call import Call
 from gateway.compression import compressed
 from gateway.cursor import Cursor, rest_of
 from gateway.deps import Deps
-from gateway.errors import ClientGone, broken_by, show
+from gateway.errors import ClientGone, show
 from gateway.live_reply import LiveReply
 from gateway.mailbox import Chunk
 from schemas.assembler import Assembler
@@ -257,7 +257,7 @@ class StreamedReply(_Delivery):
         if end is None:
             return False
         if end.terminal is None:
-            raise broken_by(end)
+            raise self._reply.broken()
         self._call.reason = end.terminal.stops[0].reason.value
         return True
 
@@ -302,7 +302,7 @@ class WholeReply(_Delivery):
         if end is None:
             raise ClientGone("the client closed the connection")
         if end.terminal is None:
-            raise broken_by(end)
+            raise self._reply.broken()
         whole = msgspec.json.encode(self._assembler.whole(end.terminal))
         self._call.reason = end.terminal.stops[0].reason.value
         body, encoding = await compressed(whole, self._call.accept_encoding)

@@ -17,6 +17,7 @@
       ClientGone           the client left or does not read; nobody is answered
       ReplyBroken          the reply ended or was lost without its terminal (late, deadline, failed)
         HandoverFailed     nobody knows whether the request reached the log; it was closed
+        CutByDrain         this gateway stops and gave it its time: come back
 
 `schemas.dialects.canonical.InvalidRequest` carries its own status.
 """
@@ -32,6 +33,7 @@ __all__ = [
     "BodyTooLarge",
     "BodyTooSlow",
     "ClientGone",
+    "CutByDrain",
     "EventTooLarge",
     "GatewayError",
     "HandoverFailed",
@@ -128,6 +130,13 @@ class HandoverFailed(ReplyBroken):
     """The log did not say whether it took the request, which was closed to be sure."""
 
 
+class CutByDrain(ReplyBroken):
+    """This gateway stops, and the reply took longer than it waits: another one takes a repeat."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(CloseReason.FAILED, message)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """What a client gets to see of an error."""
@@ -163,6 +172,7 @@ _STATUS: Mapping[type[GatewayError], tuple[int, str | None]] = {
     LogAway: (503, "service_unavailable"),
     HandoverFailed: (503, "service_unavailable"),
     Overloaded: (529, "overloaded"),
+    CutByDrain: (529, "overloaded"),
 }
 
 _CLOSED_STATUS: Mapping[CloseReason, int] = {

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from gateway.closing import Closer
-from gateway.errors import ReplyBroken
+from gateway.errors import CutByDrain, ReplyBroken, broken_by
 from gateway.mailbox import Chunk, Mail, Mailbox
 from gateway.reader import Asked, Followed, ReplyReader
 from gateway.rereading import Rereading, RereadingPool
@@ -54,6 +54,7 @@ class LiveReply:
         self._answer_by_ms: int | None = None
         self._interrupted = False
         self._detached: str | None = None
+        self._cut: str | None = None
         self.end: End | None = None
         """How the reply ended; set once every accepted chunk before it has been taken."""
         self.overflows = 0
@@ -89,7 +90,7 @@ class LiveReply:
         until_ms = self._clock.now_ms() + timeout_ms
         while self.end is None and not self._interrupted:
             if self._detached is not None:
-                raise ReplyBroken(CloseReason.FAILED, self._detached)
+                raise CutByDrain(self._detached)
             mail = self._mailbox.take() if not self._mailbox.lapsed else await self._reread()
             if mail:
                 return self._deliver(mail)
@@ -148,8 +149,21 @@ class LiveReply:
             wait_s = min(wait_ms, limits.FAREWELL_MS_MAX) / 1000
             asyncio.get_running_loop().call_later(wait_s, self._mailbox.wake)
 
+    def cut(self, message: str) -> None:
+        """Ask for the reply's end since this gateway stops; another end may come first."""
+        if not self._ended and self._answer_by_ms is None:
+            self._cut = message
+            self.close(CloseReason.FAILED, message)
+
+    def broken(self) -> ReplyBroken:
+        """Return the error of a reply whose `end` is no terminal."""
+        assert self.end is not None, "asked too early"
+        if self._cut is not None and self.end.message == self._cut:
+            return CutByDrain(self._cut)
+        return broken_by(self.end)
+
     def detach(self, message: str) -> None:
-        """End this consumer with an error; the reply itself runs on and can be resumed."""
+        """End this consumer since this gateway stops; the reply runs on and can be resumed."""
         self._detached = message
         self._mailbox.wake()
 
@@ -225,6 +239,8 @@ class LiveReply:
         if now_ms < self._next_alarm_ms():
             return
         if self._answer_by_ms is not None:
+            if self._cut is not None:
+                raise CutByDrain(self._cut)
             reason = self._followed.closing or CloseReason.FAILED
             raise ReplyBroken(reason, "the end of the reply could not be confirmed")
         if now_ms >= self.request.deadline_ms:

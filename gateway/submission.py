@@ -221,7 +221,7 @@ class Submission:
         self._draining = True
 
     def close_all(self, message: str) -> None:
-        """Fail every open reply: clients get an error, never a clean end.
+        """Cut every open reply: clients are told to come back, and never get a clean end.
 
         Replies that can be resumed run on: their clients go on at another gateway.
         """
@@ -229,7 +229,7 @@ class Submission:
             if reply.request.keyed or reply.request.resumable or not reply.followed.owned:
                 reply.detach(message)
             else:
-                reply.close(CloseReason.FAILED, message)
+                reply.cut(message)
 
     def _released(self, reply: LiveReply) -> None:
         if reply in self._open:

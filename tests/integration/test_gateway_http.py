@@ -173,6 +173,29 @@ def test_failures_before_the_first_token_are_real_statuses(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("stream", "script"), [(False, say_then_hang), (True, stay_silent)])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_reply_cut_by_a_drain_is_one_to_retry(stream: bool, script: Script, keyed: bool) -> None:
+    """Before its first byte: 529 with retry-after, in the dialect's shape, with and without key."""
+
+    async def scenario() -> None:
+        async with serve(script) as served, client(served) as http:
+            for path in PATHS:
+                body, headers = body_of(path, stream=stream), headers_of(path, served.key)
+                headers |= {"idempotency-key": path} if keyed else {}
+                call = asyncio.create_task(http.post(path, json=body, headers=headers))
+                await until(lambda: served.platform.submission.open_count == 1)
+                await asyncio.sleep(0.1)
+                served.platform.submission.close_all("this gateway is shutting down")
+                response = await call
+                assert response.status_code == 529, response.text
+                assert response.headers["retry-after"] == str(limits.RETRY_AFTER_S)
+                check_shape(path, response)
+                assert "overloaded" in response.text and "shutting down" in response.text
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("script", [stay_silent, say_then_hang])

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.errors import ReplyBroken
+from gateway.errors import CutByDrain, ReplyBroken, show
 from infra.memory import MemoryBroker, NoFaults, SendFate
 from infra.ports import TopicPartition
 from schemas import limits
@@ -157,8 +157,9 @@ def test_a_client_behind_a_finished_reply_gets_all_of_it_even_past_its_deadline(
     run_virtually(scenario())
 
 
-def test_a_gateway_that_drains_fails_its_open_replies() -> None:
-    """close_all ends every open reply as failed, read back from the log."""
+def test_a_gateway_that_drains_cuts_its_open_replies() -> None:
+    """close_all ends every open reply as failed, read back from the log; the client is told to
+    come back."""
 
     async def scenario() -> None:
         async with platform(stay_silent) as p:
@@ -166,6 +167,46 @@ def test_a_gateway_that_drains_fails_its_open_replies() -> None:
             p.submission.close_all("shutting down")
             await read_to_end(reply)
             assert reply.end is not None and reply.end.message == "shutting down"
+            assert _told(reply.broken()) == (529, "shutting down", limits.RETRY_AFTER_S)
             await reply.release()
 
     run_virtually(scenario())
+
+
+def test_a_drain_leaves_an_end_that_came_first() -> None:
+    """A reply that its deadline had closed is told as that, though the gateway stops then."""
+
+    async def scenario() -> None:
+        async with platform(stay_silent) as p:
+            reply = await p.submission.submit(canonical(), [1], IDENTITY)
+            reply.close(CloseReason.DEADLINE)
+            p.submission.close_all("shutting down")
+            await read_to_end(reply)
+            assert show(reply.broken()).status == 504
+            await reply.release()
+
+    run_virtually(scenario())
+
+
+def test_a_drain_answers_where_the_log_does_not() -> None:
+    """A cut whose close is never read back is told within its bound, and to come back too."""
+
+    async def scenario() -> None:
+        broker = MemoryBroker(LoopClock(), FirstCloses(1_000))
+        async with platform(stay_silent, broker=broker, send_timeout_ms=20) as p:
+            reply = await p.submission.submit(canonical(), [1], IDENTITY)
+            p.submission.close_all("shutting down")
+            with pytest.raises(CutByDrain) as caught:
+                async with asyncio.timeout(limits.CLOSE_READ_BACK_MS / 1000 + 2):
+                    while True:
+                        await reply.take(1_000)
+            assert _told(caught.value) == (529, "shutting down", limits.RETRY_AFTER_S)
+            await reply.release()
+
+    run_virtually(scenario())
+
+
+def _told(error: Exception) -> tuple[int, str, int | None]:
+    """Return what a client is told of an error."""
+    shown = show(error)
+    return shown.status, shown.message, shown.retry_after_s
