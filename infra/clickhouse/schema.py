@@ -1,9 +1,9 @@
-"""Tables and the view of usage (design rule 6.4), and how rows map to them.
+"""Tables and the views of usage (design rule 6.4), and how rows map to them.
 
 Owns names, types, keys and comments. `usage_events` holds every copy of a row that was ever
 inserted until a merge collapses copies of one request; people read the view `usage`, which reads
-with FINAL. Money is Int64 nano-units. Called by `apply` (through `create_tables` in `store`) and
-by the store adapter.
+with FINAL. So does the view `usage_by_hour` over the sums in `usage_hourly`. Money is Int64
+nano-units. Called by `apply` (through `create_tables` in `store`) and by the store adapter.
 
 Which copy wins: the one with the highest offset, then the newest inserted. Copies of one id come
 from equal usage events, so it matters only for the audit columns; a copy that differs otherwise is
@@ -19,6 +19,8 @@ from schemas.usage import UsageRecorded
 EVENTS = "usage_events"
 HOURLY = "usage_hourly"
 VIEW = "usage"
+HOURLY_VIEW = "usage_by_hour"
+ALL = (EVENTS, HOURLY, VIEW, HOURLY_VIEW)
 
 _TIME = "DateTime64(3, 'UTC')"
 _NAME = "LowCardinality(String)"
@@ -85,7 +87,7 @@ _STAGES = ("taken_ms", "started_ms", "first_token_ms", "finished_ms")
 
 
 def statements(database: str) -> tuple[str, ...]:
-    """Return what makes the database, tables and view; each has no effect where its object
+    """Return what makes the database, tables and views; each has no effect where its object
     exists."""
     return (
         f"CREATE DATABASE IF NOT EXISTS {quoted(database)}",
@@ -100,11 +102,14 @@ def statements(database: str) -> tuple[str, ...]:
             cost_nano Int128, as_of DateTime64(6, 'UTC'))
             ENGINE = ReplacingMergeTree(as_of)
             PARTITION BY toYYYYMM(hour) ORDER BY ({_HOURLY_KEY})
-            COMMENT 'Sums by hour, recomputed whole for each hour that gained rows; read with FINAL'
-            """,
+            COMMENT 'Sums by hour, a row for each recomputation; read the view usage_by_hour'""",
         f"""CREATE VIEW IF NOT EXISTS {place(database, VIEW)} ({_definitions()})
             AS SELECT {column_list()} FROM {place(database, EVENTS)} FINAL
             COMMENT 'Usage: one row per request'""",
+        f"""CREATE VIEW IF NOT EXISTS {place(database, HOURLY_VIEW)}
+            AS SELECT {_HOURLY_KEY}, requests, input_tokens, cached_tokens, output_tokens, cost_nano
+            FROM {place(database, HOURLY)} FINAL
+            COMMENT 'Usage: sums by hour, one row per hour, workspace, key and model'""",
     )
 
 

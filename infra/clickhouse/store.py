@@ -97,7 +97,7 @@ class ClickHouseUsageStore:
         return [str(values[0]) for values in found.result_rows]
 
     async def create_tables(self) -> None:
-        """Make the database, tables and view; no effect where they exist. Raises StoreError."""
+        """Make the database, tables and views; no effect where they exist. Raises StoreError."""
         for statement in schema.statements(self._address.database):
             await self._command(statement, {})
 
@@ -107,7 +107,7 @@ class ClickHouseUsageStore:
         parameters = {"database": self._address.database}
         found = await self._call(lambda client: client.query(sql, parameters=parameters))
         present = {str(values[0]) for values in found.result_rows}
-        return [name for name in (schema.EVENTS, schema.HOURLY, schema.VIEW) if name not in present]
+        return [name for name in schema.ALL if name not in present]
 
     async def close(self) -> None:
         """Close the client; a call that runs ends first, within its time bound."""
@@ -140,7 +140,7 @@ class ClickHouseUsageStore:
 
 
 async def create_tables(address: Address) -> None:
-    """Make the database, tables and view at `address`. Raises StoreError."""
+    """Make the database, tables and views at `address`. Raises StoreError."""
     store = ClickHouseUsageStore(address)
     try:
         await store.create_tables()

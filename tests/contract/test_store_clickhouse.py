@@ -1,5 +1,5 @@
 """The store suite on ClickHouse (the embedded one), and what only ClickHouse has: rollups, the
-view."""
+views."""
 
 import asyncio
 import subprocess
@@ -34,7 +34,7 @@ def address(front: FrontProcess, request: pytest.FixtureRequest) -> Address:
 
     async def make() -> None:
         store = ClickHouseUsageStore(address)
-        assert len(await store.missing_tables()) == 3
+        assert len(await store.missing_tables()) == 4
         await store.create_tables()
         await store.create_tables()
         assert await store.missing_tables() == []
@@ -74,11 +74,30 @@ def test_rollups_equal_the_sums_of_the_rows(address: Address) -> None:
 
     asyncio.run(fill())
     with _client(address) as client:
-        found = client.query(
-            f"SELECT org, requests, input_tokens, cached_tokens, output_tokens "
-            f"FROM {schema.HOURLY} FINAL"
-        )
-        assert found.result_rows == [("acme", 4, 40, 16, 100)]
+        columns = "org, requests, input_tokens, cached_tokens, output_tokens"
+        for place in (f"{schema.HOURLY} FINAL", "usage_by_hour"):
+            found = client.query(f"SELECT {columns} FROM {place}")
+            assert found.result_rows == [("acme", 4, 40, 16, 100)]
+        naive = "SELECT sum(requests), sum(output_tokens) FROM usage_by_hour"
+        assert client.query(naive).result_rows == [(4, 100)]
+
+
+def test_a_database_of_an_earlier_release_gains_what_it_lacks(address: Address) -> None:
+    """Only the view that is new is missing, and it reads the rows that were there."""
+
+    async def grow() -> None:
+        store = ClickHouseUsageStore(address)
+        await store.insert([usage_row(1)])
+        await store.refresh([usage_row(1)])
+        assert await store.missing_tables() == ["usage_by_hour"]
+        await store.create_tables()
+        assert await store.missing_tables() == []
+        await store.close()
+
+    with _client(address) as client:
+        client.command("DROP VIEW usage_by_hour")
+        asyncio.run(grow())
+        assert client.query("SELECT requests FROM usage_by_hour").result_rows == [(1,)]
 
 
 def test_the_view_names_and_explains_its_columns(address: Address) -> None:
