@@ -25,11 +25,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def setting(
-    flag: str, name: str, help_text: str, metavar: str | None = None
+    flag: str, name: str, help_text: str, metavar: str | None = None, default: str | None = None
 ) -> Callable[[Command], Command]:
-    """Return a click option that sets the configuration's `name`; config casts and checks it."""
-    default = next(item.default for item in dataclasses.fields(Config) if item.name == name)
-    shown = f"{help_text}  [default: {default}]" if default not in ("", b"", None) else help_text
+    """Return a click option that sets the configuration's `name`; config casts and checks it.
+
+    `default` says what happens without it, where that is not the configuration's own.
+    """
+    own = next(item.default for item in dataclasses.fields(Config) if item.name == name)
+    shown = f"{help_text}  [default: {default or own}]" if default or own else help_text
     return click.option(
         flag,
         name,

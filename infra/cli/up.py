@@ -34,8 +34,8 @@ __all__ = ["command", "with_model"]
 @setting("--port", "port", "Public port; 0 = any free one.")
 @setting("--kafka-port", "kafka_port", "Port of the embedded Kafka; 0 = any free one.")
 @setting("--clickhouse-port", "clickhouse_port", "Port of the embedded ClickHouse; 0 = any.")
-@setting("--kafka", "kafka", "Use this Kafka instead of the embedded one.", "HOST:PORT,...")
-@setting("--clickhouse", "clickhouse_url", "Use this ClickHouse instead.", "URL")
+@setting("--kafka", "kafka", "Use this Kafka instead.", "HOST:PORT,...", "embedded")
+@setting("--clickhouse", "clickhouse_url", "Use this ClickHouse instead.", "URL", "embedded")
 def command(**flags: str | None) -> None:
     """Start the platform in the foreground; Ctrl-C drains and stops it."""
     given = external_settings(flags)

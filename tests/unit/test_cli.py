@@ -65,10 +65,13 @@ def test_every_command_explains_itself() -> None:
 
 
 def test_every_flag_names_its_variable() -> None:
-    """The help of `up` names the MILLSTREAM_* variable of each flag."""
+    """The help of `up` names the MILLSTREAM_* variable of each flag, and what is so without it."""
     done = millstream("up", "--help")
     for name in ("DATA_DIR", "ENGINE", "WORKERS", "GATEWAYS", "PORT", "KAFKA", "CLICKHOUSE_URL"):
         assert f"MILLSTREAM_{name}" in done.stdout
+    words = " ".join(done.stdout.split())
+    assert "Use this Kafka instead. [default: embedded]" in words
+    assert "Use this ClickHouse instead. [default: embedded]" in words
 
 
 def test_bad_settings_are_all_named_and_exit_2(tmp_path: Path) -> None:
