@@ -12,6 +12,8 @@ from infra.cli.settings import data_option, running, setting
 __all__ = ["command", "texts"]
 
 _FIRST_BYTE_WITHIN_S = 600.0
+_NOT_READY = (503, 529)
+_HINT = "See `millstream status`; while it starts, `millstream status --wait 120` waits."
 
 
 @click.command("ask")
@@ -42,10 +44,11 @@ def command(prompt: tuple[str, ...], max_tokens: int, **flags: str | None) -> No
         ) as response:
             if response.status_code != 200:
                 response.read()
-                _fail(f"{config.url} answered {response.status_code}: {response.text.strip()}")
-            for text in texts(response.iter_lines()):
-                click.echo(text, nl=False)
-            click.echo()
+                why = f"{config.url} answered {response.status_code}: {response.text.strip()}"
+                _fail(why, hint=response.status_code in _NOT_READY)
+            _print(texts(response.iter_lines()))
+    except httpx.ConnectError as error:
+        _fail(f"{config.url} cannot be reached: {error}", hint=True)
     except (httpx.HTTPError, ValueError) as error:
         _fail(f"{config.url} broke off: {error or type(error).__name__}")
 
@@ -69,9 +72,18 @@ def texts(lines: Iterator[str]) -> Iterator[str]:
     raise ValueError("the answer ended before its last event")
 
 
-def _fail(why: str) -> None:
-    click.echo(
-        f"\n{why}\nSee `millstream status`; while it starts, `millstream status --wait 120` waits.",
-        err=True,
-    )
+def _print(pieces: Iterator[str]) -> None:
+    """Print text as it comes, and end its line, also where it breaks off."""
+    begun = False
+    try:
+        for piece in pieces:
+            click.echo(piece, nl=False)
+            begun = True
+    finally:
+        if begun:
+            click.echo()
+
+
+def _fail(why: str, *, hint: bool = False) -> None:
+    click.echo(f"{why}\n{_HINT}" if hint else why, err=True)
     sys.exit(1)

@@ -4,9 +4,12 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,47 @@ def test_every_flag_names_its_variable() -> None:
     words = " ".join(done.stdout.split())
     assert "Use this Kafka instead. [default: embedded]" in words
     assert "Use this ClickHouse instead. [default: embedded]" in words
+
+
+@pytest.mark.parametrize(
+    ("status", "hinted"), [(400, False), (401, False), (500, False), (503, True), (529, True)]
+)
+def test_ask_tells_to_wait_only_where_that_helps(tmp_path: Path, status: int, hinted: bool) -> None:
+    """A refused question is told in one line; where the platform is not ready, what to do too."""
+    with _answering(status) as url:
+        done = millstream("ask", "hi", "--url", url, "--data", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{url} answered {status}: why")
+    assert ("millstream status" in done.stderr) == hinted
+
+
+def test_ask_without_anybody_who_listens_says_what_to_do(tmp_path: Path) -> None:
+    """A refused connection is told, with how to wait for a start."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        done = millstream("ask", "hi", "--url", url, "--data", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{url} cannot be reached") and "--wait" in done.stderr
+
+
+@contextmanager
+def _answering(status: int) -> Iterator[str]:
+    """Yield the address of a server that answers one request with a status."""
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            received = b""
+            while b'"messages"' not in received:
+                received += connection.recv(65_536)
+            connection.sendall(f"HTTP/1.1 {status} x\r\ncontent-length: 3\r\n\r\nwhy".encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(10)
 
 
 def test_bad_settings_are_all_named_and_exit_2(tmp_path: Path) -> None:
