@@ -1,4 +1,4 @@
-"""Faults of aiokafka 0.14 in its consumers, corrected for all of this process.
+"""Faults of aiokafka 0.14, corrected for all of this process.
 
 The first two lose a consumer's place when brokers die or stand still, in Faust's as well. Each has
 a test of its own, and asks for another look with each new version of aiokafka.
@@ -13,6 +13,10 @@ a test of its own, and asks for another look with each new version of aiokafka.
   age at which it asks for metadata anyway, minutes.
 - **A lost connection is an error in the log**, once for each fetch, also where we dropped it
   ourselves (`reader.cut_idle_fetches`) and the next fetch is under way.
+- **A producer that is given up trips over what it would have sent again.** From a batch's first try
+  on its end removes it from the set of those under way; one that waits for another try is not in
+  there, and where all that is left fails at once (`writer._release` does that after a broker was
+  away) each such batch is a KeyError in the log. No send is affected.
 """
 
 import logging
@@ -21,10 +25,11 @@ from typing import Any
 from aiokafka.consumer import group_coordinator
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.producer.message_accumulator import MessageAccumulator
 from aiokafka.protocol.api import Request
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchRequest_v1
 
-__all__ = ["PartitionwiseOffsetFetch", "correct_consumers"]
+__all__ = ["PartitionwiseOffsetFetch", "correct_clients"]
 
 
 class PartitionwiseOffsetFetch(Request[OffsetFetchRequest_v1]):  # type: ignore[misc]  # untyped
@@ -61,8 +66,19 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not (lost and record.msg.startswith("Failed fetch messages"))
 
 
-def correct_consumers() -> None:
-    """Correct every consumer of this process; once or more often."""
+_fail_all = MessageAccumulator.fail_all
+
+
+def _fail_all_that_is_left(accumulator: Any, exception: BaseException) -> None:
+    """Fail every batch; those that wait for another try count as under way, where they end."""
+    for batches in accumulator._batches.values():
+        accumulator._pending_batches.update(batch for batch in batches if batch.retry_count > 0)
+    _fail_all(accumulator, exception)
+
+
+def correct_clients() -> None:
+    """Correct every client of this process; once or more often."""
+    MessageAccumulator.fail_all = _fail_all_that_is_left
     group_coordinator.OffsetFetchRequest = PartitionwiseOffsetFetch
     Fetcher._proc_offset_request = _look_up_and_learn
     logging.getLogger(Fetcher.__module__).addFilter(_is_news)

@@ -1,4 +1,4 @@
-"""What aiokafka's consumers do wrong, corrected for each consumer of a process."""
+"""What aiokafka does wrong, corrected for each client of a process."""
 
 import asyncio
 import logging
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from aiokafka.consumer import group_coordinator
 from aiokafka.consumer.fetcher import Fetcher
-from aiokafka.errors import KafkaConnectionError, NotLeaderForPartitionError
+from aiokafka.errors import KafkaConnectionError, KafkaError, NotLeaderForPartitionError
+from aiokafka.producer.message_accumulator import MessageAccumulator
 from aiokafka.protocol.commit import OffsetFetchRequest_v1
+from aiokafka.structs import TopicPartition
 
 import infra.kafka
 from infra.kafka.corrections import PartitionwiseOffsetFetch
@@ -77,3 +79,26 @@ def test_a_connection_that_is_gone_is_no_error_in_the_log(
     log.error("Failed fetch messages from %s: %s", 1, KafkaConnectionError("closed"))
     log.error("Failed fetch messages from %s: %s", 1, NotLeaderForPartitionError())
     assert len(caplog.records) == 1 and "NotLeader" in caplog.text
+
+
+def test_a_producer_that_is_given_up_fails_what_waits_for_another_try_and_nothing_else() -> None:
+    """Sends that were tried, and those that were not, fail as they should; no callback raises, and
+    none stays under way that was not so."""
+
+    async def scenario() -> None:
+        raised: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, told: raised.append(told))
+        cluster = SimpleNamespace(leader_for_partition=lambda place: 0)
+        accumulator = MessageAccumulator(cluster, 1_000, 0, 30)
+        tried, waiting = TopicPartition("lanes", 0), TopicPartition("lanes", 1)
+        sends = [await accumulator.add_message(tried, None, b"1", 1)]
+        (batches, _) = accumulator.drain_by_nodes(())
+        accumulator.reenqueue(batches[0][tried])
+        sends.append(await accumulator.add_message(waiting, None, b"2", 1))
+        accumulator.fail_all(KafkaError("closed"))
+        outcomes = await asyncio.gather(*sends, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert [type(outcome) for outcome in outcomes] == [KafkaError, KafkaError]
+        assert raised == [] and not accumulator._pending_batches
+
+    asyncio.run(scenario())
