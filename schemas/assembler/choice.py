@@ -10,7 +10,7 @@ from schemas.assembler.content import Block, blocks_of
 from schemas.assembler.logprobs import HeldLogprobs, ShownLogprob, TokenText
 from schemas.assembler.parts import Part, Text
 from schemas.assembler.splitter import REASONING_PARSERS, TOOL_PARSERS, Splitter
-from schemas.replies import Stop, TokenLogprob
+from schemas.replies import Stop, StopReason, TokenLogprob
 from schemas.requests import ReplyHeader
 
 __all__ = ["DetailedChoice", "is_plain", "text_blocks"]
@@ -66,7 +66,7 @@ class DetailedChoice:
         """Take the last text that may be shown; return what only the end makes certain."""
         was_thinking = self._splitter.thinking
         parts = self._splitter.push(shown) if shown else []
-        parts.extend(self._splitter.end())
+        parts.extend(self._splitter.end(cut=stop.reason is not StopReason.END))
         self._parts.extend(parts)
         entries = self._held.end(stop, len(shown)) if self._held is not None else []
         if not self._shows_thinking:

@@ -29,7 +29,7 @@ class _Answer(Protocol):
 
     def trim(self) -> None: ...
 
-    def end(self) -> list[Part]: ...
+    def end(self, *, cut: bool) -> list[Part]: ...
 
 
 class Splitter:
@@ -75,19 +75,26 @@ class Splitter:
         self._answer.trim()
         return [*parts, *self._stopped_thinking(), *self._answer.push(rest)]
 
-    def end(self) -> list[Part]:
-        """Return the parts that only the end makes certain."""
+    def end(self, *, cut: bool = False) -> list[Part]:
+        """Return the parts that only the end makes certain.
+
+        Args:
+            cut: the reply was ended, by a limit or a stop string; the model had not finished.
+        """
         if self._leading is not None:
+            is_tag = cut and self._leading.holds
             held = self._leading.end()
             if self._opened:
                 return [*self._thought(held.strip(BLANKS)), *self._stopped_thinking()]
-            return [*self._answer.push(held), *self._answer.end()]
+            if is_tag:
+                return []
+            return [*self._answer.push(held), *self._answer.end(cut=cut)]
         if self._thinking is not None:
             shown = self._thinking.end()
             if not self._has_thought:
                 shown = shown.lstrip(BLANKS)
             return [*self._thought(shown), *self._stopped_thinking()]
-        return self._answer.end()
+        return self._answer.end(cut=cut)
 
     def _thought(self, text: str) -> list[Part]:
         if not text:
@@ -116,6 +123,6 @@ class _PlainText:
         """Show no blanks before what comes first."""
         self._trims = True
 
-    def end(self) -> list[Part]:
+    def end(self, *, cut: bool) -> list[Part]:
         """Return nothing: nothing is held back."""
         return []

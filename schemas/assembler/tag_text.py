@@ -42,6 +42,11 @@ class UntilTag:
         self._held = text[start:]
         return self._show(text[:start]), None
 
+    @property
+    def holds(self) -> bool:
+        """True while the text so far ends in what may be the tag's beginning."""
+        return bool(self._held)
+
     def end(self) -> str:
         """Return what was held back: no tag came."""
         rest = "".join(self._blanks) + self._held
@@ -84,6 +89,11 @@ class LeadingTag:
         if self._tag.startswith(solid):
             return None
         return False, self.end()
+
+    @property
+    def holds(self) -> bool:
+        """True while the text so far is a beginning of the tag, blanks before it aside."""
+        return bool(self._held)
 
     def end(self) -> str:
         """Return all the text so far, still undecided."""

@@ -5,6 +5,10 @@ begin; from then on only what is valid JSON is shown of it. Whatever turns out n
 before that is text, to the letter. Time is linear in the text. Who may call what is the grammar's
 business (`schemas.tool_grammar`), not this module's.
 
+A reply that is cut may end inside a call. Markup is not shown there: the call is, once its name is
+known, with its arguments as far as they came; before that, nothing is. A tag that has only begun
+is taken for one where a call would stand: first in the reply, or right behind a call.
+
 Source: vLLM's parsers `hermes` and `llama3_json`, which a contract test runs beside this one
 (`docs/adr/0007-own-parsers.md`).
 """
@@ -17,7 +21,12 @@ from typing import Final
 from schemas.assembler.json_scan import JsonScanner
 from schemas.assembler.parts import Part, Text, ToolArguments, ToolCallBegin, ToolCallEnd
 from schemas.assembler.tag_text import BLANKS, LeadingTag, UntilTag
-from schemas.assembler.written_calls import WrittenCall, read_calls
+from schemas.assembler.written_calls import (
+    WrittenCall,
+    may_be_bare_call,
+    read_calls,
+    read_cut_calls,
+)
 
 __all__ = ["TOOL_FORMS", "ToolCalls"]
 
@@ -60,6 +69,8 @@ class ToolCalls:
         self._calls = 0
         self._trims = False
         """True behind a tag: blanks there are not shown."""
+        self._follows_text = False
+        """True once text is shown, until a call follows it."""
         self._until = UntilTag(form.opening)
         self._leading = LeadingTag(form.opening)
         self._scanner = JsonScanner()
@@ -81,17 +92,24 @@ class ToolCalls:
         self._trims = True
         self._until = UntilTag(self._form.opening, trims=True)
 
-    def end(self) -> list[Part]:
-        """Return the parts that only the end makes certain: the text held back, a call cut off."""
+    def end(self, *, cut: bool) -> list[Part]:
+        """Return the parts that only the end makes certain: the text held back, a call cut off.
+
+        Args:
+            cut: the reply was ended; the model had not finished.
+        """
         if self._step == self._arguments:
             return [ToolCallEnd(self._calls - 1, False)]
         rest = ""
         if self._step == self._text:
-            rest = self._until.end()
+            is_tag = cut and self._until.holds and not self._follows_text
+            rest = "" if is_tag else self._until.end()
         elif self._step == self._object:
+            if cut and self._is_call():
+                return self._cut_calls()
             rest = "".join(self._raw)
         elif self._step in (self._opening, self._brace):
-            rest = self._leading.end()
+            rest = "" if cut and self._leading.holds else self._leading.end()
             if self._trims:
                 rest = rest.strip(BLANKS)
         return [Text(rest)] if rest else []
@@ -102,6 +120,7 @@ class ToolCalls:
         shown, rest = self._until.push(text)
         if shown:
             parts.append(Text(shown))
+            self._follows_text = True
         if rest is None:
             return ""
         self._trims = True
@@ -201,6 +220,20 @@ class ToolCalls:
             return self._no_call("," + "".join(self._raw), text[len(taken) :], parts)
         return self._look_behind(text[len(taken) :]) if self._scanner.done else ""
 
+    def _is_call(self) -> bool:
+        """Tell whether the object so far belongs to a call: behind a tag, all that may be one."""
+        return not self._form.bare or may_be_bare_call("".join(self._raw))
+
+    def _cut_calls(self) -> list[Part]:
+        """Return what is known of the calls of an object that breaks off."""
+        parts: list[Part] = []
+        for call in read_cut_calls("".join(self._raw[1:])):
+            self._show(ToolCallBegin(self._calls, call.name), parts)
+            if call.arguments:
+                parts.append(ToolArguments(self._calls - 1, call.arguments))
+            parts.append(ToolCallEnd(self._calls - 1, False))
+        return parts
+
     # --- behind a call
 
     def _look_behind(self, rest: str) -> str:
@@ -224,6 +257,7 @@ class ToolCalls:
     def _no_call(self, shown: str, rest: str, parts: list[Part]) -> str:
         """Show what was taken for a call, up to where that was decided; the rest is new text."""
         parts.append(Text(shown))
+        self._follows_text = True
         self._trims = False
         return self._answer(rest)
 
@@ -236,6 +270,7 @@ class ToolCalls:
     def _show(self, begin: ToolCallBegin, parts: list[Part]) -> None:
         parts.append(begin)
         self._calls += 1
+        self._follows_text = False
         self._trims = True
 
     def _show_whole(self, calls: tuple[WrittenCall, ...], parts: list[Part]) -> None:

@@ -1,4 +1,4 @@
-"""A call, or a list of calls, that is there whole: its members in any order.
+"""A call, or a list of calls, that is there whole or breaks off: its members in any order.
 
 Owns what counts as a call where a model writes it in its own way: arguments before the name, other
 members between, arguments as a string that holds JSON. Called by `tool_calls.py`.
@@ -10,11 +10,16 @@ from typing import Final
 
 import msgspec
 
-from schemas.assembler.json_scan import JsonScanner
+from schemas.assembler.json_scan import JsonScanner, completed
 
-__all__ = ["WrittenCall", "read_calls"]
+__all__ = ["WrittenCall", "may_be_bare_call", "read_calls", "read_cut_calls"]
 
 _NAME: Final = re.compile(r"[^\s\x00-\x1f]{1,128}")
+_BARE_HEAD: Final = re.compile(
+    r'\s*\{\s*("[a-z]*"?)?\s*:?\s*(?:"[^"\\\s\x00-\x1f]{0,128}"?)?'
+    r'\s*,?\s*("[a-z]*"?)?\s*:?\s*'
+)
+"""Of what is known to be the beginning of JSON: first key, a text, second key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +28,7 @@ class WrittenCall:
 
     name: str
     arguments: str
-    """JSON text of an object."""
+    """JSON text of an object; empty where the call broke off before it."""
 
 
 class _Members(msgspec.Struct):
@@ -51,6 +56,32 @@ def read_calls(text: str, *, bare: bool) -> tuple[WrittenCall, ...]:
             return ()
         calls.append(WrittenCall(name=each.name, arguments=arguments))
     return tuple(calls)
+
+
+def read_cut_calls(text: str) -> tuple[WrittenCall, ...]:
+    """Return the calls whose names are known in a JSON text that breaks off, with what they have
+    of their arguments; a value that is not whole counts as absent."""
+    try:
+        members = _decoder.decode(completed(text))
+    except msgspec.DecodeError:
+        return ()
+    calls = []
+    for each in members if isinstance(members, list) else [members]:
+        has_arguments = bytes(each.arguments) or bytes(each.parameters)
+        arguments = _arguments(each, bare=False) if has_arguments else ""
+        if arguments is not None and _NAME.fullmatch(each.name):
+            calls.append(WrittenCall(name=each.name, arguments=arguments))
+    return tuple(calls)
+
+
+def may_be_bare_call(text: str) -> bool:
+    """Tell whether the beginning of a JSON text may be that of a call as models are taught to
+    write it, up to its arguments: without a tag, anything else is rather data."""
+    head = _BARE_HEAD.fullmatch(text)
+    if head is None or not '"name"'.startswith(head[1] or ""):
+        return False
+    second = head[2] or ""
+    return '"arguments"'.startswith(second) or '"parameters"'.startswith(second)
 
 
 def _arguments(members: _Members, *, bare: bool) -> str | None:

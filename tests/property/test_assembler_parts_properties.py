@@ -105,15 +105,18 @@ def test_events_do_not_depend_on_how_records_were_cut(
     st.integers(1, 40),
     st.sampled_from(["hermes", "llama3_json"]),
     st.sampled_from([None, "think"]),
+    st.booleans(),
 )
 def test_parts_do_not_depend_on_how_the_text_was_cut(
-    text: str, piece_chars: int, tools: str, thinking: str | None
+    text: str, piece_chars: int, tools: str, thinking: str | None, ended: bool
 ) -> None:
-    """Letter by letter, in pieces or at once: the same parts, also of a spoiled call."""
-    whole = _parts([text], tools, thinking)
-    assert _parts(list(text), tools, thinking) == whole
+    """Letter by letter, in pieces or at once: the same parts, also of a spoiled call, and of a
+    reply that was ended inside one."""
+    whole = _parts([text], tools, thinking, ended)
+    assert _parts(list(text), tools, thinking, ended) == whole
     starts = range(0, len(text), piece_chars)
-    assert _parts([text[at : at + piece_chars] for at in starts], tools, thinking) == whole
+    pieces = [text[at : at + piece_chars] for at in starts]
+    assert _parts(pieces, tools, thinking, ended) == whole
 
 
 @settings(max_examples=40, deadline=None)
@@ -216,11 +219,12 @@ def test_texts_of_log_probabilities_add_up_to_the_text(
         assert bytes(byte for each in part["logprobs"] for byte in each["bytes"]).decode() == text
 
 
-def _parts(pieces: list[str], tools: str | None, thinking: str | None) -> list[Part]:
+def _parts(pieces: list[str], tools: str | None, thinking: str | None, ended: bool) -> list[Part]:
     """Return the parts of a text that comes in pieces, neighbours of one kind joined."""
     splitter = Splitter(tool_parser=tools, reasoning_parser=thinking)
     joined: list[Part] = []
-    for part in [each for piece in pieces for each in splitter.push(piece)] + splitter.end():
+    parts = [each for piece in pieces for each in splitter.push(piece)]
+    for part in parts + splitter.end(cut=ended):
         if isinstance(part, Text | Thinking | ToolArguments) and joined:
             last = joined[-1]
             if isinstance(last, Text | Thinking | ToolArguments) and type(last) is type(part):

@@ -20,14 +20,19 @@ Said = tuple[str, ...]
 
 
 def parts_of(
-    text: str, tools: str | None = None, thinking: str | None = None, piece_chars: int = 1
+    text: str,
+    tools: str | None = None,
+    thinking: str | None = None,
+    piece_chars: int = 1,
+    *,
+    cut: bool = False,
 ) -> list[Part]:
     """Return the parts of a text that comes in pieces."""
     splitter = Splitter(tool_parser=tools, reasoning_parser=thinking)
     parts: list[Part] = []
     for start in range(0, len(text), piece_chars):
         parts += splitter.push(text[start : start + piece_chars])
-    return parts + splitter.end()
+    return parts + splitter.end(cut=cut)
 
 
 def said(parts: Sequence[Part]) -> list[Said]:
@@ -54,10 +59,12 @@ def said(parts: Sequence[Part]) -> list[Said]:
     return short
 
 
-def check(text: str, expected: list[Said], **parsers: str) -> None:
+def check(
+    text: str, expected: list[Said], tools: str | None = None, thinking: str | None = None
+) -> None:
     """Check the parts of a text, however it is cut."""
     for piece_chars in (1, 2, 3, 5, 7, 1000):
-        assert said(parts_of(text, **parsers, piece_chars=piece_chars)) == expected
+        assert said(parts_of(text, tools, thinking, piece_chars)) == expected
 
 
 ONE = [("call", "0", "f", '{"a": 1}'), ("end",)]
