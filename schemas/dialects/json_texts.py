@@ -9,6 +9,7 @@ import msgspec
 
 from schemas.dialects import fields
 from schemas.dialects.canonical import InvalidRequest
+from schemas.json_schema import check_shape
 from schemas.limits import HTTP_JSON_DEPTH_MAX
 
 
@@ -29,12 +30,17 @@ def as_schema(value: object, path: str) -> dict[str, object]:
 
 
 def as_arguments_schema(value: object, path: str) -> dict[str, object]:
-    """Return the schema of a tool's arguments, which are an object; none at all allows any."""
+    """Return the schema of a tool's arguments, which are an object; none at all allows any.
+
+    Raises: InvalidRequest where it is no JSON schema; one that cannot be enforced passes.
+    """
     if value is None:
         return {"type": "object", "properties": {}}
-    schema = as_schema(value, path)
+    schema = fields.as_object(value, path)
+    size_chars = len(json_text(schema, path))
     if schema.get("type", "object") != "object":
         raise InvalidRequest(fields.join(path, "type"), "Input should be 'object'")
+    check_shape(schema, path, size_chars)
     return {"type": "object"} | schema
 
 
