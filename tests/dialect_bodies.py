@@ -2,6 +2,9 @@
 
 from typing import Final
 
+from schemas.dialects import anthropic
+from schemas.dialects.canonical import CanonicalRequest
+
 SCHEMA: Final[dict[str, object]] = {
     "type": "object",
     "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}},
@@ -177,3 +180,10 @@ BODIES: Final[dict[str, list[dict[str, object]]]] = {
     "embeddings": _EMBEDDINGS,
 }
 """By dialect. The newer Anthropic version refuses the second body's sampling members."""
+
+
+def parse_counted(body: object, version: str) -> CanonicalRequest:
+    """Read a body of POST /v1/messages as count_tokens does, but for what it refuses there."""
+    if isinstance(body, dict):
+        body = {key: value for key, value in body.items() if key in anthropic.COUNTED}
+    return anthropic.parse_count(body, version)

@@ -21,6 +21,7 @@ from gateway.openapi.forms import (
     text,
 )
 from schemas import limits
+from schemas.dialects.anthropic import COUNTED
 
 __all__ = ["ANTHROPIC_SCHEMAS"]
 
@@ -154,7 +155,11 @@ ANTHROPIC_SCHEMAS: Final[dict[str, Schema]] = {
         {"type": enum("json_schema"), "schema": OPEN_OBJECT}, "type schema", closed=True
     ),
     "MessageRequest": obj(_BODY, "model max_tokens messages", closed=True),
-    "CountTokensRequest": obj(_BODY, "model messages", closed=True),
+    "CountTokensRequest": obj(
+        {name: schema for name, schema in _BODY.items() if name in COUNTED},
+        "model messages",
+        closed=True,
+    ),
     "TokenCount": obj({"input_tokens": integer(0)}, "input_tokens"),
     "Message": obj(
         {

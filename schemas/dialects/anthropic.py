@@ -58,6 +58,14 @@ _UNBUILT: Final[Mapping[str, fields.Neutral]] = {
     "billing_policy": fields.never,
 }
 _KNOWN = _BUILT | _UNBUILT.keys() | {"thread"}
+COUNTED: Final = frozenset(
+    {
+        *("model", "messages", "system", "tools", "tool_choice", "thinking", "cache_control"),
+        *("output_config", "output_format", "speed"),
+        *("mcp_servers", "context_management", "compaction", "billing_policy", "thread"),
+    }
+)
+"""Members that count_tokens knows: what makes a prompt, nothing of how a reply is drawn."""
 
 _ERROR_TYPES: Final = {
     400: "invalid_request_error",
@@ -110,14 +118,16 @@ def parse(body: object, version: str, verify: Verify = _foreign) -> CanonicalReq
             code="thread_unsupported_request",
             details={"unsupported": []},
         )
+    known = _KNOWN.difference(_SAMPLING_FIELDS) if version == _STRICT_VERSION else _KNOWN
+    fields.refuse_extra(request, known, "")
     return _read(request, version, _max_tokens(request), verify)
 
 
 def parse_count(body: object, version: str, verify: Verify = _foreign) -> CanonicalRequest:
-    """Read a body of POST /v1/messages/count_tokens: max_tokens is optional, `thread` passes."""
+    """Read a body of POST /v1/messages/count_tokens: what makes a prompt; `thread` passes."""
     request = fields.as_object(body, "")
-    given = request.get("max_tokens")
-    return _read(request, version, None if given is None else _max_tokens(request), verify)
+    fields.refuse_extra(request, COUNTED, "")
+    return _read(request, version, None, verify)
 
 
 def error_body(
@@ -152,9 +162,6 @@ def invalid_body(error: InvalidRequest, request_id: str) -> dict[str, object]:
 def _read(
     request: dict[str, object], version: str, max_tokens: int | None, verify: Verify
 ) -> CanonicalRequest:
-    fields.refuse_extra(request, _KNOWN, "")
-    if version == _STRICT_VERSION:
-        fields.refuse_extra(request, _KNOWN.difference(_SAMPLING_FIELDS), "")
     fields.refuse_unbuilt(request, _UNBUILT, "")
     model = fields.as_text(fields.required(request, "model"), "model", fields.MODEL_CHARS_MAX)
     temperature, top_p, top_k = draws(

@@ -15,7 +15,9 @@ from schemas.assembler.parts import Text, Thinking, ToolArguments, ToolCallEnd
 from schemas.assembler.splitter import Splitter
 from schemas.dialects import anthropic, completions, embeddings, openai, responses
 from schemas.dialects.canonical import InvalidRequest
-from schemas.json_schema import enforceable
+from schemas.dialects.fields import as_object
+from schemas.json_schema import check_shape, enforceable
+from tests.dialect_bodies import parse_counted
 
 __all__ = ["TARGETS", "Target"]
 
@@ -30,7 +32,7 @@ def anthropic_bodies(data: bytes) -> None:
     """A body of POST /v1/messages, in both versions, and of count_tokens."""
     for version in anthropic.VERSIONS:
         _refused_or_read(partial(anthropic.parse, version=version), data)
-        _refused_or_read(partial(anthropic.parse_count, version=version), data)
+        _refused_or_read(partial(parse_counted, version=version), data)
 
 
 def openai_bodies(data: bytes) -> None:
@@ -40,7 +42,8 @@ def openai_bodies(data: bytes) -> None:
 
 
 def json_schema(data: bytes) -> None:
-    """A JSON schema that a reply is to follow; what is enforced instead must be JSON, too."""
+    """A JSON schema that a reply is to follow, or a tool's; what is enforced must be JSON, too."""
+    _refused_or_read(lambda schema: check_shape(as_object(schema, ""), "schema", len(data)), data)
     _refused_or_read(lambda schema: json.dumps(enforceable(schema, "schema")), data)
 
 
@@ -77,14 +80,16 @@ def replies(data: bytes) -> None:
         "reasoning_parser": _REASONING_PARSERS[form // 4 % len(_REASONING_PARSERS)],
     }
     size = 1 + form // 16
-    cut = _split([text[at : at + size] for at in range(0, len(text), size)], parsers)
-    assert cut == _split([text], parsers)
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    for ended in (False, True):
+        assert _split(pieces, parsers, ended) == _split([text], parsers, ended)
 
 
-def _split(pieces: list[str], parsers: dict[str, str | None]) -> list[object]:
-    """Return the parts of a reply, neighbours of one kind joined."""
+def _split(pieces: list[str], parsers: dict[str, str | None], ended: bool) -> list[object]:
+    """Return the parts of a reply, which was `ended` or ended itself; neighbours of one kind are
+    joined."""
     splitter = Splitter(**parsers)
-    parts = [part for piece in pieces for part in splitter.push(piece)] + splitter.end()
+    parts = [part for piece in pieces for part in splitter.push(piece)] + splitter.end(cut=ended)
     joined: list[object] = []
     for part in parts:
         if isinstance(part, Text | Thinking | ToolArguments):

@@ -12,12 +12,12 @@ from schemas.dialects import anthropic, completions, embeddings, openai, respons
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.dialects.embeddings import EmbeddingRequest
 from schemas.tool_prompt import described_turns, native_tools, native_turns, renditions
-from tests.dialect_bodies import BODIES
+from tests.dialect_bodies import BODIES, parse_counted
 
 BOUNDED = settings(max_examples=80, deadline=None)
 Parse = Callable[[object, str], CanonicalRequest | EmbeddingRequest]
 PARSERS: dict[str, list[Parse]] = {
-    "anthropic": [anthropic.parse, anthropic.parse_count],
+    "anthropic": [anthropic.parse, parse_counted],
     "openai": [openai.parse],
     "completions": [completions.parse],
     "responses": [responses.parse],

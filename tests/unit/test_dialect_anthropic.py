@@ -254,7 +254,7 @@ def test_thread_gets_the_answer_that_makes_clients_fall_back() -> None:
         },
         "request_id": "req_1",
     }
-    assert parse_count(request(thread={"type": "create"}), NEW).max_tokens == 16
+    assert parse_count(counted(thread={"type": "create"}), NEW).max_tokens is None
 
 
 @pytest.mark.parametrize("field", ["temperature", "top_p", "top_k"])
@@ -278,12 +278,50 @@ def test_nucleus_of_nothing_is_the_likeliest_token() -> None:
     assert (read.top_p, read.top_k) == (1.0, 1)
 
 
-def test_counting_needs_no_max_tokens() -> None:
-    """count_tokens takes the same body without max_tokens and reads the same messages."""
-    body = request()
-    del body["max_tokens"]
-    assert parse_count(body, NEW).messages == parse(request(), NEW).messages
-    assert parse_count(body, NEW).max_tokens is None
+def counted(**more: object) -> dict[str, object]:
+    """Return a body for count_tokens."""
+    return {key: request(**more)[key] for key in ("model", "messages", *more)}
+
+
+def test_counting_reads_the_same_prompt_as_answering() -> None:
+    """count_tokens reads the same messages from a body without what draws a reply."""
+    for version in VERSIONS:
+        assert parse_count(counted(), version).messages == parse(request(), version).messages
+        assert parse_count(counted(), version).max_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("max_tokens", 16), ("max_tokens", None), ("stream", False), ("temperature", 1.0)],
+        *[("top_p", 1.0), ("top_k", 0), ("stop_sequences", []), ("metadata", {}), ("seed", 1)],
+        *[("service_tier", "auto"), ("min_tokens", 0), ("ignore_eos", False), ("unknown", None)],
+        *[("container", None), ("diagnostics", None), ("fallbacks", [])],
+    ],
+)
+def test_counting_refuses_what_has_no_part_in_a_prompt(field: str, value: object) -> None:
+    """As the hosted API does: even at values that ask for nothing, in both versions."""
+    for version in VERSIONS:
+        with pytest.raises(InvalidRequest) as refused:
+            parse_count(counted(**{field: value}), version)
+        assert refused.value.message == f"{field}: Extra inputs are not permitted"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"system": "Be brief.", "cache_control": {"type": "ephemeral"}},
+        {"tools": [{"name": "f", "input_schema": {"type": "object"}}]},
+        {"thinking": {"type": "enabled", "budget_tokens": 4_096}},
+        {"output_config": {"effort": "low"}},
+        {"speed": "standard", "mcp_servers": [], "context_management": {"edits": []}},
+        {"compaction": None, "billing_policy": None, "output_format": None, "tool_choice": None},
+    ],
+    ids=str,
+)
+def test_counting_takes_what_the_hosted_api_counts(more: dict[str, object]) -> None:
+    """Members that it knows have their effect, or ask for nothing and pass."""
+    assert parse_count(counted(**more), NEW).messages
 
 
 def test_versions_are_checked() -> None:
