@@ -156,7 +156,7 @@ def _fault(schema: object) -> str | None:
     try:
         msgspec.convert(schema, _ROOT)
     except msgspec.ValidationError as error:
-        return str(error).partition(" - at `$")[0]
+        return str(error)
     return None
 
 
@@ -165,14 +165,17 @@ def _refuse(schema: object, path: str, *, searches: bool) -> None:
     if not isinstance(schema, dict):
         raise InvalidRequest(path, "expected an object or a boolean")
     for keyword in _KEYWORDS:
-        reason = _fault({keyword: schema[keyword]}) if keyword in schema else None
-        if reason is None:
+        fault = _fault({keyword: schema[keyword]}) if keyword in schema else None
+        if fault is None:
             continue
         value = schema[keyword]
         place = join(path, keyword)
         for inner, part in _parts(keyword, value, place) if searches else ():
             if _fault(part) is not None:
                 _refuse(part, inner, searches=True)
+        reason, _, found_at = fault.partition(" - at `$.")
+        if not searches and found_at != f"{keyword}`":
+            raise InvalidRequest(place, "holds what is no JSON schema, and is too large to search")
         raise InvalidRequest(place, _said(reason))
     raise AssertionError("a schema is refused for one of its keywords")
 
