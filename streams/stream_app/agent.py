@@ -106,7 +106,7 @@ class UsageAgent:
         if seen is None or folded.seen_offset < seen.offset:
             first = entries.Seen(folded.seen_offset, record.append_time_ms)
             self._tables.seen[seen_key] = entries.pack_seen(first)
-            self._deps.expiry.add(record.partition, record.append_time_ms, seen_key)
+            self._deps.expiry.add(record.partition, seen_key)
         if folded.publish is None or folded.total is None:
             self._deps.metrics.count("usage_events_skipped")
             return
@@ -116,6 +116,10 @@ class UsageAgent:
 
     def _sweep(self, partition: int) -> None:
         committed_at_ms = self._deps.confirmations.committed_at_ms(partition)
-        for key in self._deps.expiry.due(partition, committed_at_ms):
+        for key in self._deps.expiry.due(partition, committed_at_ms, self._appended_at_ms):
             if key in self._tables.seen:
                 del self._tables.seen[key]
+
+    def _appended_at_ms(self, seen_key: bytes) -> int | None:
+        seen = entries.unpack_seen(self._tables.seen.get(seen_key))
+        return None if seen is None else seen.append_time_ms

@@ -74,13 +74,24 @@ def test_expires_by_committed_append_time_and_bounded() -> None:
     """Entries go once a committed record is a retention younger, a few per record."""
     expiry = SeenExpiry()
     count = limits.SEEN_SWEPT_PER_RECORD_MAX + 2
-    expiry.rebuild([(0, 1_000 + n, b"%d" % n) for n in reversed(range(count))])
-    assert expiry.due(0, 1_000 + limits.SEEN_RETENTION_MS) == ()
-    assert expiry.due(1, 10**15) == ()
-    assert expiry.due(0, 10**15) == tuple(
+    times = {b"%d" % n: 1_000 + n for n in range(count)}
+    expiry.rebuild([(0, times[key], key) for key in reversed(times)])
+    assert expiry.due(0, 1_000 + limits.SEEN_RETENTION_MS, times.get) == ()
+    assert expiry.due(1, 10**15, times.get) == ()
+    assert expiry.due(0, 10**15, times.get) == tuple(
         b"%d" % n for n in range(limits.SEEN_SWEPT_PER_RECORD_MAX)
     )
-    assert len(expiry.due(0, 10**15)) == 2
+    assert len(expiry.due(0, 10**15, times.get)) == 2
+
+
+def test_an_entry_that_is_gone_holds_up_none_behind_it() -> None:
+    """A key that was queued twice is taken at its entry's time, and passed over after that."""
+    expiry, late_ms = SeenExpiry(), 1_000 + limits.SEEN_RETENTION_MS
+    for key in (b"a", b"a", b"b"):
+        expiry.add(0, key)
+    assert expiry.due(0, late_ms + 2, {b"a": 1_001, b"b": 1_002}.get) == (b"a", b"a")
+    expiry.add(0, b"c")
+    assert expiry.due(0, late_ms + 2, {b"c": 1_001}.get) == (b"b", b"c")
 
 
 def test_confirms_in_order_only() -> None:
