@@ -93,5 +93,5 @@ def test_the_openai_helper_yields_every_chunk_once() -> None:
 def _check(served: Served, text: str) -> None:
     assert text == TEXT
     assert len(served.platform.worker.seen) == 1
-    broken = [line for line in served.log.lines if line.get("reason") == "failed"]
+    broken = [line for line in served.log.lines if line.get("reason") == "overloaded"]
     assert len(broken) == 2
