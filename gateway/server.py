@@ -182,15 +182,17 @@ def _until_close(app: ASGIApp, cycle: RequestResponseCycle) -> ASGIApp:
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        is_open_ended = False
+
         async def send_bare(message: Message) -> None:
+            nonlocal is_open_ended
             if message["type"] == "http.response.start":
                 names = [name.lower() for name, _ in message.get("headers", ())]
-                if b"content-length" not in names:
+                is_open_ended = b"content-length" not in names
+                if is_open_ended:
                     cycle.chunked_encoding = False
-            elif cycle.chunked_encoding is False:
-                cycle.expected_content_length = max(
-                    cycle.expected_content_length, len(message.get("body", b""))
-                )
+            elif is_open_ended:  # each piece is all that is expected
+                cycle.expected_content_length = len(message.get("body", b""))
             await send(message)
 
         await app(scope, receive, send_bare)

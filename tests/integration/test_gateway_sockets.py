@@ -156,39 +156,17 @@ def test_leaving_does_not_cut_a_request_that_is_being_sent() -> None:
 
 def test_a_client_of_http_1_0_gets_no_chunks() -> None:
     """A stream's body is sent as it is and ends with the connection (RFC 9112, section 6.1)."""
-
-    async def scenario() -> bytes:
-        gate, listener = Gate(), listen("127.0.0.1", 0)
-        gate.opened.set()
-        server = HttpServer(gate, [listener])
-        await server.start()
-        reader, writer = await asyncio.open_connection(*listener.getsockname())
-        writer.write(b"GET /stream HTTP/1.0\r\n\r\n")
-        answer = await reader.read()
-        writer.close()
-        await server.stop()
-        return answer
-
-    head, _, body = asyncio.run(scenario()).partition(b"\r\n\r\n")
+    answer = asyncio.run(_answer_to(b"GET /stream HTTP/1.0\r\n\r\n"))
+    head, _, body = answer.partition(b"\r\n\r\n")
     assert body == b"ok"
     assert b"connection: close" in head and b"transfer-encoding" not in head
 
 
 def test_a_head_that_is_too_large_is_told_so() -> None:
     """431 (RFC 6585), then the connection ends."""
-
-    async def scenario() -> bytes:
-        listener = listen("127.0.0.1", 0)
-        server = HttpServer(Gate(), [listener])
-        await server.start()
-        reader, writer = await asyncio.open_connection(*listener.getsockname())
-        writer.write(b"GET / HTTP/1.1\r\nx: " + b"y" * limits.HTTP_HEAD_BYTES_MAX)
-        answer = await reader.read()
-        writer.close()
-        await server.stop()
-        return answer
-
-    assert asyncio.run(scenario()).startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+    head = b"GET / HTTP/1.1\r\nx: " + b"y" * limits.HTTP_HEAD_BYTES_MAX
+    answer = asyncio.run(_answer_to(head))
+    assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
 
 
 @pytest.mark.parametrize("gateways", [1, 2])
@@ -218,6 +196,20 @@ def test_a_gateway_that_cannot_serve_leaves_connections_to_another(
         with _gateway_without_a_log(tmp_path, public.fileno(), own_port, gateways):
             answer = asyncio.run(scenario())
     assert answer.status_code == (529 if gateways == 1 else 200), answer.text
+
+
+async def _answer_to(sent: bytes) -> bytes:
+    """Send bytes to an opened gate; return all that comes until the connection ends."""
+    gate, listener = Gate(), listen("127.0.0.1", 0)
+    gate.opened.set()
+    server = HttpServer(gate, [listener])
+    await server.start()
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    writer.write(sent)
+    answer = await reader.read()
+    writer.close()
+    await server.stop()
+    return answer
 
 
 @contextmanager
