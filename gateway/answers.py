@@ -10,7 +10,6 @@ from gateway.call import Call
 from gateway.errors import BodyTooLarge, BodyTooSlow, MethodNotAllowed, Shown, show
 from schemas.dialects import anthropic, openai
 from schemas.dialects.canonical import InvalidRequest
-from schemas.ids import show_request_id
 from schemas.requests import Dialect
 
 __all__ = ["error_answer", "error_object", "json_answer"]
@@ -41,7 +40,7 @@ def error_answer(call: Call, error: Exception) -> Response:
 
 def error_object(call: Call, shown: Shown) -> dict[str, object]:
     """Return the dialect's error object."""
-    request_id = show_request_id(call.request_id)
+    request_id = call.shown_id
     if call.dialect is Dialect.ANTHROPIC:
         return anthropic.error_body(shown.status, shown.message, request_id)
     return openai.error_body(
@@ -50,7 +49,7 @@ def error_object(call: Call, shown: Shown) -> dict[str, object]:
 
 
 def _invalid_object(call: Call, error: InvalidRequest) -> dict[str, object]:
-    request_id = show_request_id(call.request_id)
+    request_id = call.shown_id
     if call.dialect is Dialect.ANTHROPIC:
         return anthropic.invalid_body(error, request_id)
     return openai.invalid_body(error, request_id)

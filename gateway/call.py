@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct, field
 from starlette.types import Scope
 
-from schemas.ids import RequestId
+from schemas.ids import RequestId, show_request_id
 from schemas.requests import Dialect, Identity
 
 __all__ = ["CONNECTION_EXTENSION", "Call", "Connection", "call_of", "dialect_of"]
@@ -63,6 +63,8 @@ class Call(Struct, kw_only=True):
     """Facts of one call, filled in as they become known."""
 
     request_id: RequestId
+    shown_id: str
+    """The same id as clients see it: `req_...`."""
     dialect: Dialect
     method: str
     path: str
@@ -102,6 +104,7 @@ class Call(Struct, kw_only=True):
         extensions = scope.get("extensions") or {}
         call = cls(
             request_id=request_id,
+            shown_id=show_request_id(request_id),
             dialect=dialect_of(path, headers),
             method=scope["method"],
             path=path,

@@ -21,7 +21,7 @@ from gateway.live_reply import LiveReply
 from gateway.mailbox import Chunk
 from schemas.assembler import Assembler
 from schemas.fold import End
-from schemas.ids import RequestId, show_reply_id, show_request_id
+from schemas.ids import RequestId, show_reply_id
 from schemas.thinking_signature import sign_thinking
 
 __all__ = ["StreamedReply", "WholeReply", "deliver"]
@@ -194,9 +194,7 @@ class StreamedReply(_Delivery):
                 raise
             shown = show(error)
             self._call.reason = shown.code or "bug"
-            event = self._assembler.error_event(
-                shown.status, shown.message, show_request_id(self._call.request_id)
-            )
+            event = self._assembler.error_event(shown.status, shown.message, self._call.shown_id)
             await self._write(send, event.payload, more=True)
             raise  # the edge leaves the body unfinished
 

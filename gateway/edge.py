@@ -14,7 +14,7 @@ from gateway.call import Call
 from gateway.deps import Deps
 from gateway.errors import ClientGone, GatewayError
 from schemas.dialects.canonical import InvalidRequest
-from schemas.ids import RequestId, show_request_id
+from schemas.ids import RequestId
 from schemas.requests import Dialect
 
 __all__ = ["Edge"]
@@ -48,7 +48,12 @@ class Edge:
             deps.log.debug("client gone", why=str(error))
         except Exception as error:
             if not isinstance(error, (GatewayError, InvalidRequest)):
-                deps.log.error("handler failed", request_id=call.request_id, exc_info=error)
+                deps.log.error(
+                    "handler failed",
+                    request_id=call.request_id,
+                    shown_as=call.shown_id,
+                    exc_info=error,
+                )
                 call.reason = "bug"
             if call.status is None:
                 await error_answer(call, error)(scope, receive, answer)
@@ -67,7 +72,7 @@ class Edge:
         ]
 
     def _headers(self, call: Call) -> list[tuple[bytes, bytes]]:
-        request_id = show_request_id(call.request_id).encode()
+        request_id = call.shown_id.encode()
         headers = [(b"request-id", request_id), (b"x-request-id", request_id)]
         if call.dialect is not Dialect.ANTHROPIC:
             headers.append((b"openai-version", _OPENAI_VERSION))
@@ -102,6 +107,7 @@ class Edge:
         self._deps.log.info(
             "request",
             request_id=call.request_id,
+            shown_as=call.shown_id,
             method=call.method,
             path=call.path,
             org=call.identity.org if call.identity else None,

@@ -375,15 +375,17 @@ def test_own_paths_answer() -> None:
 
 
 def test_each_call_writes_one_line() -> None:
-    """The canonical line names request, org, model, tokens and how it ended; no secret in it."""
+    """The line names the request (as its client knows it, too), org, tokens, end; no secret."""
 
     async def scenario() -> None:
         async with serve(answer_hello) as served, client(served) as http:
-            await http.post(OPENAI, json=body_of(OPENAI), headers=headers_of(OPENAI, served.key))
+            headers = headers_of(OPENAI, served.key)
+            answer = await http.post(OPENAI, json=body_of(OPENAI), headers=headers)
             await until(lambda: bool(served.log.lines))
             (line,) = served.log.lines
             (request,) = served.platform.worker.seen
             assert line["request_id"] == request.request_id and line["org"] == "acme"
+            assert line["shown_as"] == answer.headers["x-request-id"]
             assert line["status"] == 200 and line["output_tokens"] == 3 and line["reason"] == "end"
             assert line["input_tokens"] == len(request.prompt_token_ids)
             assert served.key not in repr(line)

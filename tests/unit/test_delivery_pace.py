@@ -78,7 +78,12 @@ def test_a_wait_that_ends_early_is_not_repeated_in_a_busy_loop() -> None:
     clock = Clock()
     reply, sent = SilentReply(clock), list[bytes]()
     call = Call(
-        request_id=RequestId("r"), dialect=Dialect.OPENAI, method="POST", path="/", began_s=0.0
+        request_id=RequestId("r"),
+        shown_id="req_r",
+        dialect=Dialect.OPENAI,
+        method="POST",
+        path="/",
+        began_s=0.0,
     )
     deps = DeliveryDeps(clock=clock, metrics=SilentMetrics())
     assembler = Assembler(OPENAI, "reply", ByteDecoder)
