@@ -12,6 +12,7 @@ from typing import Literal
 
 from schemas import limits
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest, OutputFormat, Tool
+from schemas.dialects.openai_functions import FUNCTIONS_VERSION
 from schemas.json_schema import ANY_OBJECT, enforceable
 from schemas.requests import Dialect
 from schemas.tool_grammar import (
@@ -77,7 +78,7 @@ def plan_of(canonical: CanonicalRequest, form: Form) -> Plan:
     if mode is not None:
         for index, tool in enumerate(canonical.tools):
             if not choice.names or tool.name in choice.names:
-                tools[tool.name] = _tool_part(tool, _schema_path(canonical.dialect, index))
+                tools[tool.name] = _tool_part(tool, _schema_path(canonical, index))
     if output is not None and mode in ("required", "named"):
         output = None  # nothing but calls is written
     if output is not None and output.kind == "lark":
@@ -179,10 +180,12 @@ def _answer_part(output: OutputFormat) -> Part | None:
     return Part(path=output.path, schema={} if schema is True else schema, strict=True)
 
 
-def _schema_path(dialect: Dialect, index: int) -> str:
+def _schema_path(canonical: CanonicalRequest, index: int) -> str:
     """Return where the dialect has the schema of a tool's arguments."""
+    if canonical.dialect_version == FUNCTIONS_VERSION:
+        return f"functions.{index}.parameters"
     member = {Dialect.ANTHROPIC: "input_schema", Dialect.RESPONSES: "parameters"}
-    return f"tools.{index}.{member.get(dialect, 'function.parameters')}"
+    return f"tools.{index}.{member.get(canonical.dialect, 'function.parameters')}"
 
 
 def _refuse_conflicts(canonical: CanonicalRequest) -> None:

@@ -105,8 +105,10 @@ _BODY: Final[Schema] = {
     "tools": optional(array(ref("ChatTool"), 0, limits.HTTP_TOOLS_MAX)),
     "tool_choice": optional(one_of(enum("none", "auto", "required"), obj({"type": TEXT}, "type"))),
     "parallel_tool_calls": optional(FLAG),
-    "functions": neutral("empty"),
-    "function_call": neutral("`none` or `auto`"),
+    "functions": optional(array(ref("ChatFunction"), 0, limits.HTTP_TOOLS_MAX)),
+    "function_call": optional(
+        one_of(enum("none", "auto"), obj({"name": TEXT}, "name", closed=True))
+    ),
     "reasoning_effort": optional(enum("none", "minimal", "low", "medium", "high", "xhigh", "max")),
     "verbosity": optional(enum("low", "medium", "high")),
     "chat_template_kwargs": optional(OPEN_OBJECT),
@@ -131,6 +133,7 @@ _CHOICE: Final = obj(
                 "refusal": optional(TEXT),
                 "reasoning_content": optional(TEXT),
                 "tool_calls": array(ref("ToolCall"), 1),
+                "function_call": ref("FunctionCall"),
             },
             "role content",
         ),
@@ -155,10 +158,11 @@ CHAT_SCHEMAS: Final[dict[str, Schema]] = {
         {
             "id": TEXT,
             "type": enum("function"),
-            "function": obj({"name": TEXT, "arguments": TEXT}, "name arguments"),
+            "function": ref("FunctionCall"),
         },
         "id type function",
     ),
+    "FunctionCall": obj({"name": TEXT, "arguments": TEXT}, "name arguments"),
     "StreamOptions": obj(
         {"include_usage": optional(FLAG), "include_obfuscation": optional(FLAG)}, closed=True
     ),
@@ -168,26 +172,22 @@ CHAT_SCHEMAS: Final[dict[str, Schema]] = {
             "content": one_of(TEXT, array(obj({"type": TEXT}, "type")), {"type": "null"}),
             "name": optional(TEXT),
             "tool_calls": optional(array(ref("ToolCall"))),
+            "function_call": optional(ref("FunctionCall")),
             "tool_call_id": optional(TEXT),
             "reasoning_content": optional(TEXT),
             "refusal": optional(TEXT),
         },
         "role",
     ),
-    "ChatTool": obj(
+    "ChatTool": obj({"type": enum("function"), "function": ref("ChatFunction")}, "type function"),
+    "ChatFunction": obj(
         {
-            "type": enum("function"),
-            "function": obj(
-                {
-                    "name": text(64, r"^[a-zA-Z0-9_-]{1,64}$", 1),
-                    "description": optional(TEXT),
-                    "parameters": optional(OPEN_OBJECT),
-                    "strict": optional(FLAG),
-                },
-                "name",
-            ),
+            "name": text(64, r"^[a-zA-Z0-9_-]{1,64}$", 1),
+            "description": optional(TEXT),
+            "parameters": optional(OPEN_OBJECT),
+            "strict": optional(FLAG),
         },
-        "type function",
+        "name",
     ),
     "ResponseFormat": obj(
         {

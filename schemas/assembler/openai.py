@@ -20,6 +20,7 @@ from schemas.assembler.parts import (
 )
 from schemas.assembler.sse import COMMENT, Frame, json_bytes
 from schemas.dialects.openai import error_body
+from schemas.dialects.openai_functions import FUNCTIONS_VERSION
 from schemas.replies import StopReason
 from schemas.requests import ReplyHeader
 
@@ -44,6 +45,7 @@ class OpenAiReply:
     def __init__(self, header: ReplyHeader, reply_id: str) -> None:
         self._header = header
         self._reply_id = reply_id
+        self._in_functions = header.dialect_version == FUNCTIONS_VERSION
         head = json_bytes(self._envelope("chat.completion.chunk"))
         # Clients that did not ask for usage must not meet the member at all.
         self._null_usage = b',"usage":null}' if header.include_usage else b"}"
@@ -77,6 +79,10 @@ class OpenAiReply:
                 if not self._header.reasoning_shown:
                     return []
                 return [self._chunk(choice, {"reasoning_content": part.text})]
+            case ToolCallBegin() if self._in_functions:
+                return [self._chunk(choice, _function_call(part.name, ""))]
+            case ToolArguments() if self._in_functions:
+                return [self._chunk(choice, {"function_call": {"arguments": part.text}})]
             case ToolCallBegin():
                 # Everything but the arguments once only: SDKs put repeated strings together.
                 call = {
@@ -99,7 +105,8 @@ class OpenAiReply:
     def finish(self, choices: Sequence[ShownChoice], counts: TokenCounts) -> list[Frame]:
         """Return a chunk with the reason for each choice, usage where asked for, and `[DONE]`."""
         frames = [
-            self._chunk(index, {}, _finish_reason(choice)) for index, choice in enumerate(choices)
+            self._chunk(index, {}, self._finish_reason(choice))
+            for index, choice in enumerate(choices)
         ]
         if self._header.include_usage:
             shown = json_bytes(usage(self._header, counts))
@@ -113,7 +120,7 @@ class OpenAiReply:
                 "index": index,
                 "message": self._message(index, choice),
                 "logprobs": _logprobs(choice.logprobs),
-                "finish_reason": _finish_reason(choice),
+                "finish_reason": self._finish_reason(choice),
             }
             for index, choice in enumerate(choices)
         ]
@@ -149,7 +156,10 @@ class OpenAiReply:
         }
         if choice.thinking and self._header.reasoning_shown:
             message["reasoning_content"] = choice.thinking
-        if choice.calls:
+        if choice.calls and self._in_functions:
+            call = choice.calls[0]  # its grammar allows no second one
+            message |= _function_call(call.name, call.arguments)
+        elif choice.calls:
             message["tool_calls"] = [
                 {
                     "id": item_id(_TOOL_PREFIX, self._reply_id, index, call.index),
@@ -159,6 +169,11 @@ class OpenAiReply:
                 for call in choice.calls
             ]
         return message
+
+    def _finish_reason(self, choice: ShownChoice) -> str:
+        if choice.awaits_tools:
+            return "function_call" if self._in_functions else "tool_calls"
+        return FINISH_REASONS[choice.stop.reason]
 
     def _envelope(self, kind: str) -> dict[str, object]:
         return {
@@ -182,8 +197,8 @@ def usage(header: ReplyHeader, counts: TokenCounts) -> dict[str, object]:
     }
 
 
-def _finish_reason(choice: ShownChoice) -> str:
-    return "tool_calls" if choice.awaits_tools else FINISH_REASONS[choice.stop.reason]
+def _function_call(name: str, arguments: str) -> dict[str, object]:
+    return {"function_call": {"name": name, "arguments": arguments}}
 
 
 def _logprobs(entries: Sequence[ShownLogprob] | None) -> dict[str, object] | None:

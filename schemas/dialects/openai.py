@@ -11,6 +11,12 @@ from schemas.dialects import fields
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
 from schemas.dialects.openai_errors import error_body, invalid_body, refuse_unknown
 from schemas.dialects.openai_formats import EXTENSIONS, read_output, read_response_format
+from schemas.dialects.openai_functions import (
+    FUNCTIONS_VERSION,
+    asks_in_functions,
+    read_function_choice,
+    read_functions,
+)
 from schemas.dialects.openai_members import (
     LABELS,
     SAMPLING,
@@ -34,13 +40,12 @@ _BUILT = (
     | {
         *("model", "messages", "max_completion_tokens", "max_tokens", "logprobs", "top_logprobs"),
         *("tools", "tool_choice", "parallel_tool_calls", "response_format"),
+        *("functions", "function_call"),
         *("reasoning_effort", "verbosity", "chat_template_kwargs"),
     }
 )
 _UNSUPPORTED: Final[Mapping[str, fields.Neutral]] = {
     **VLLM_DEFAULTS,
-    "functions": fields.empty,
-    "function_call": fields.one_of("none", "auto"),
     "modalities": fields.one_of(["text"]),
     "audio": fields.never,
     "prediction": fields.never,
@@ -63,7 +68,13 @@ def parse(body: object, version: str) -> CanonicalRequest:
     stream = fields.optional_flag(request, "stream")
     if request.get("verbosity") is not None:
         fields.as_choice(request["verbosity"], "verbosity", ("low", "medium", "high"))
-    tools = read_tools(request.get("tools"), flat=False)
+    if asks_in_functions(request):
+        version = FUNCTIONS_VERSION
+        tools = read_functions(request.get("functions"))
+        tool_choice = read_function_choice(request.get("function_call"), tools)
+    else:
+        tools = read_tools(request.get("tools"), flat=False)
+        tool_choice = read_tool_choice(request, tools, flat=False)
     form = read_response_format(request.get("response_format"), "response_format", flat=False)
     return CanonicalRequest(
         dialect=Dialect.OPENAI,
@@ -75,7 +86,7 @@ def parse(body: object, version: str) -> CanonicalRequest:
         include_usage=includes_usage(request, stream),
         logprobs=_logprobs(request),
         tools=tools,
-        tool_choice=read_tool_choice(request, tools, flat=False),
+        tool_choice=tool_choice,
         output=read_output(request, form),
         thinking=read_template_settings(request.get("chat_template_kwargs"))
         or read_effort(request.get("reasoning_effort"), "reasoning_effort"),

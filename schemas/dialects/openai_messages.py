@@ -1,11 +1,14 @@
 """Messages of OpenAI's Chat Completions API, read into turns.
 
 Owns what each role may say: parts of a message are joined by a line break, an assistant's calls
-are all answered by the tool messages right after it, what a reply thought is not shown again.
+are all answered by the tool messages right after it, what a reply thought is not shown again. Calls
+and results in the form that tools replaced (`function_call`) are read like the others.
 """
 
 from collections.abc import Mapping
 from typing import Final
+
+from msgspec.structs import replace
 
 from schemas.dialects import fields
 from schemas.dialects.canonical import CanonicalMessage, InvalidRequest, Role, ToolCall
@@ -19,6 +22,7 @@ _ROLES: Final[Mapping[str, Role]] = {
     "user": "user",
     "assistant": "assistant",
     "tool": "tool",
+    "function": "tool",
 }
 _FIELDS: Final[Mapping[Role, tuple[str, ...]]] = {
     "system": ("role", "content", "name"),
@@ -30,10 +34,10 @@ _FIELDS: Final[Mapping[Role, tuple[str, ...]]] = {
     ),
 }
 _UNSUPPORTED: Final[Mapping[str, fields.Neutral]] = {
-    "function_call": fields.never,
     "audio": fields.never,
 }
 _PART_SEPARATOR = "\n"
+_FUNCTION_CALL_ID = "function_call:"
 
 
 def read_messages(value: object) -> tuple[CanonicalMessage, ...]:
@@ -46,14 +50,14 @@ def read_messages(value: object) -> tuple[CanonicalMessage, ...]:
         turn = _message(entry, path)
         if turn.role == "tool":
             turn = _answer(turn, pending, path)
-        elif pending:
+        elif pending and not _are_answered(pending):
             break
         for call in turn.tool_calls:
             if call.id in pending:
                 raise InvalidRequest(f"{path}.tool_calls", f"the id {call.id} is given twice")
             pending[call.id], calls_path = call.name, path
         turns.append(turn)
-    if pending:
+    if pending and not _are_answered(pending):
         raise InvalidRequest(
             calls_path,
             "",
@@ -64,8 +68,18 @@ def read_messages(value: object) -> tuple[CanonicalMessage, ...]:
     return tuple(turns)
 
 
+def _are_answered(pending: dict[str, str]) -> bool:
+    """Tell whether the conversation may go on; a `function_call` need not be answered."""
+    if not all(call_id.startswith(_FUNCTION_CALL_ID) for call_id in pending):
+        return False
+    pending.clear()
+    return True
+
+
 def _answer(turn: CanonicalMessage, pending: dict[str, str], path: str) -> CanonicalMessage:
-    name = pending.pop(turn.tool_call_id or "", None)
+    if turn.tool_call_id is None:
+        return _answer_function(turn, pending, path)
+    name = pending.pop(turn.tool_call_id, None)
     if name is None:
         raise InvalidRequest(
             f"{path}.tool_call_id",
@@ -76,14 +90,27 @@ def _answer(turn: CanonicalMessage, pending: dict[str, str], path: str) -> Canon
     )
 
 
+def _answer_function(
+    turn: CanonicalMessage, pending: dict[str, str], path: str
+) -> CanonicalMessage:
+    """Return the result of the `function_call` right before it, of which there is one at most."""
+    for call_id, name in pending.items():
+        if call_id.startswith(_FUNCTION_CALL_ID) and name == turn.tool_name:
+            pending.clear()
+            return replace(turn, tool_call_id=call_id)
+    raise InvalidRequest(
+        f"{path}.name",
+        "messages with role 'function' must be a response to a preceding message with that "
+        "'function_call'",
+    )
+
+
 def _message(entry: object, path: str) -> CanonicalMessage:
     message = fields.as_object(entry, path)
-    given = fields.required(message, "role", path)
+    given = fields.as_choice(fields.required(message, "role", path), f"{path}.role", _ROLES)
     if given == "function":
-        raise InvalidRequest(
-            f"{path}.role", "messages of role 'function' are not supported: use 'tool'"
-        )
-    role = _ROLES[fields.as_choice(given, f"{path}.role", _ROLES)]
+        return _function_result(message, path)
+    role = _ROLES[given]
     refuse_unknown(message, _FIELDS[role], path)
     if message.get("name") is not None:
         fields.as_text(message["name"], f"{path}.name", fields.LABEL_CHARS_MAX)
@@ -103,6 +130,10 @@ def _assistant(message: Mapping[str, object], path: str) -> CanonicalMessage:
         if message.get(key) is not None:
             fields.as_text(message[key], f"{path}.{key}")
     calls = _calls(message.get("tool_calls"), f"{path}.tool_calls")
+    if message.get("function_call") is not None:
+        if calls:
+            raise InvalidRequest(f"{path}.function_call", "cannot be combined with tool_calls")
+        calls = (_function_call(message["function_call"], f"{path}.function_call"),)
     refusal = message.get("refusal")
     if message.get("content") is None and refusal is not None:
         text = fields.as_text(refusal, f"{path}.refusal")
@@ -112,6 +143,31 @@ def _assistant(message: Mapping[str, object], path: str) -> CanonicalMessage:
         content = fields.required(message, "content", path)
         text = _text(content, f"{path}.content", ("text", "refusal"))
     return CanonicalMessage(role="assistant", text=text, tool_calls=calls)
+
+
+def _function_call(value: object, path: str) -> ToolCall:
+    call = fields.as_object(value, path)
+    refuse_unknown(call, ("name", "arguments"), path)
+    return ToolCall(
+        id=_FUNCTION_CALL_ID + path,  # unique, as clients of this form know of no ids
+        name=_label(call, "name", path),
+        arguments=_arguments(call, path),
+    )
+
+
+def _function_result(message: Mapping[str, object], path: str) -> CanonicalMessage:
+    refuse_unknown(message, ("role", "content", "name"), path)
+    content = fields.required(message, "content", path)
+    return CanonicalMessage(
+        role="tool",
+        text=_text(content, f"{path}.content", ("text",)),
+        tool_name=_label(message, "name", path),
+    )
+
+
+def _arguments(call: Mapping[str, object], path: str) -> str:
+    path, value = f"{path}.arguments", fields.required(call, "arguments", path)
+    return arguments_of(fields.as_text(value, path), path)
 
 
 def _calls(value: object, path: str) -> tuple[ToolCall, ...]:
@@ -129,14 +185,11 @@ def _calls(value: object, path: str) -> tuple[ToolCall, ...]:
         whole = f"{call_path}.function"
         function = fields.as_object(fields.required(call, "function", call_path), whole)
         refuse_unknown(function, ("name", "arguments", "parsed_arguments"), whole)
-        arguments = fields.as_text(
-            fields.required(function, "arguments", whole), f"{whole}.arguments"
-        )
         calls.append(
             ToolCall(
                 id=_label(call, "id", call_path),
                 name=_label(function, "name", whole),
-                arguments=arguments_of(arguments, f"{whole}.arguments"),
+                arguments=_arguments(function, whole),
             )
         )
     return tuple(calls)

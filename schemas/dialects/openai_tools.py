@@ -72,13 +72,18 @@ def _tool(tool: Mapping[str, object], path: str, *, flat: bool) -> Tool:
         )
     fields.as_choice(kind, f"{path}.type", ("function",))
     function, whole = tool, path
-    if flat:
-        refuse_unknown(tool, _FLAT_FIELDS, path)
-    else:
+    if not flat:
         refuse_unknown(tool, _NESTED_FIELDS, path)
         whole = f"{path}.function"
         function = fields.as_object(fields.required(tool, "function", path), whole)
-        refuse_unknown(function, _FUNCTION_FIELDS, whole)
+    return read_function(function, whole, known=_FLAT_FIELDS if flat else _FUNCTION_FIELDS)
+
+
+def read_function(
+    function: Mapping[str, object], whole: str, *, known: tuple[str, ...] = _FUNCTION_FIELDS
+) -> Tool:
+    """Return a function's name, description and schema. Raises InvalidRequest."""
+    refuse_unknown(function, known, whole)
     name = fields.as_text(fields.required(function, "name", whole), f"{whole}.name")
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"{whole}.name", f"String should match pattern '^{_NAME.pattern}$'")

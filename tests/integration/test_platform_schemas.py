@@ -141,7 +141,7 @@ def test_anthropics_client_gets_calls_that_follow_their_schemas(vllm_platform: P
 
 @pytest.mark.vllm
 def test_openais_client_gets_calls_that_follow_their_schemas(vllm_platform: Platform) -> None:
-    """Required, named and strict tools give valid calls; `none` and `auto` force nothing."""
+    """Required, named and strict tools, and named functions, give valid calls; others none."""
     functions = [{"name": name, "parameters": schema} for name, schema in SCHEMAS.items()]
     tools: Any = [
         {"type": "function", "function": function | {"strict": True}} for function in functions
@@ -151,7 +151,9 @@ def test_openais_client_gets_calls_that_follow_their_schemas(vllm_platform: Plat
 
         def ask(max_tokens: int, **more: Any) -> Any:
             create: Any = client.chat.completions.create
-            wish = {"model": MODEL, "messages": MESSAGES, "tools": tools, "temperature": 0}
+            wish = {"model": MODEL, "messages": MESSAGES, "temperature": 0}
+            if "functions" not in more:
+                wish["tools"] = tools
             return create(**wish, max_completion_tokens=max_tokens, **more).choices[0]
 
         with ThreadPoolExecutor() as together:
@@ -161,10 +163,14 @@ def test_openais_client_gets_calls_that_follow_their_schemas(vllm_platform: Plat
             ]
             many = together.submit(ask, 60, tool_choice="required")
             free = together.submit(ask, 8, tool_choice="none")
+            older = together.submit(ask, 70, functions=functions, function_call={"name": "weather"})
         for made in (one.result() for one in single):
             (call,) = made.message.tool_calls
             assert made.finish_reason == "tool_calls" and made.message.content is None
             check_call(call.function.name, json.loads(call.function.arguments))
+        called = older.result()
+        assert called.finish_reason == "function_call" and called.message.tool_calls is None
+        check_call("weather", json.loads(called.message.function_call.arguments))
         several = many.result()
         whole = several.message.tool_calls[: -1 if several.finish_reason == "length" else None]
         for call in whole:

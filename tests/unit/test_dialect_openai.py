@@ -114,7 +114,6 @@ def test_fields_without_effect_and_neutral_values_pass() -> None:
 @pytest.mark.parametrize(
     "field",
     [
-        {"functions": [{}]},
         {"modalities": ["text", "audio"]},
         {"prediction": {}},
         {"web_search_options": {}},
@@ -138,7 +137,7 @@ def test_fields_that_are_not_built_yet_are_refused_by_name(field: dict[str, obje
         (request(messages=[]), "messages"),
         (request(messages=[{"role": "user", "content": None}]), "messages.0.content"),
         (request(messages=[{"role": "user", "content": []}]), "messages.0.content"),
-        (request(messages=[{"role": "function", "content": "a"}]), "messages.0.role"),
+        (request(messages=[{"role": "critic", "content": "a"}]), "messages.0.role"),
         (request(messages=[{"role": "king", "content": "a"}]), "messages.0.role"),
         (request(messages=[{"role": ["user"], "content": "a"}]), "messages.0.role"),
         (

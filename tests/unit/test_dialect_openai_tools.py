@@ -127,7 +127,6 @@ def test_parallel_calls_can_be_switched_off() -> None:
             },
             "tool_choice.allowed_tools.tools",
         ),
-        ({"functions": [FUNCTION]}, "functions"),
         ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
     ],
 )
@@ -190,7 +189,6 @@ def test_calls_and_answers_become_turns() -> None:
             "messages.1.tool_calls.0.function.arguments",
         ),
         ([ASK, {"role": "assistant", "content": None}], "messages.1.content"),
-        ([ASK, {"role": "assistant", "function_call": {}}], "messages.1.function_call"),
         ([ASK | {"tool_calls": [CALL]}], "messages.0.tool_calls"),
         (
             [{"role": "user", "content": [{"type": "refusal", "refusal": "a"}]}],
