@@ -116,7 +116,7 @@ def _reply(situation: dict[str, Any], header: ReplyHeader) -> dict[str, Any]:
                 for near in range(min(header.logprobs, len(pieces)))
             )
             logprobs = [TokenLogprob(logprob=-0.5, top=top)]
-        events += reply.feed(choice, [token_id], None, logprobs)
+        events += reply.feed(choice, [token_id], logprobs)
         fed.append((choice, token_id, logprobs))
     if situation.get("error"):
         events.append(reply.error_event(*situation["error"]))
