@@ -146,6 +146,7 @@ async def _send_openai(
                 text += choice_chunk.delta.content or ""
                 stop = choice_chunk.finish_reason or stop
         assert usage is not None or not stop, "a finished stream without usage"
+    details = usage.prompt_tokens_details if usage else None
     return Reply(
         request_id=find_request_id(reply_id),
         dialect="openai",
@@ -154,7 +155,7 @@ async def _send_openai(
         stop=stop,
         input_tokens=usage.prompt_tokens if usage else 0,
         output_tokens=usage.completion_tokens if usage else 0,
-        cached_tokens=usage.prompt_tokens_details.cached_tokens if usage else 0,
+        cached_tokens=details.cached_tokens or 0 if details else 0,
     )
 
 

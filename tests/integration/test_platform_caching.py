@@ -19,13 +19,18 @@ Told = tuple[int, int, int]
 
 def test_a_prompt_sent_again_is_told_and_billed_alike_in_every_dialect(platform: Platform) -> None:
     """All answers but the first show the same cached part, streamed or whole, and usage has what
-    they showed; another org's first one shows none, not even of the template's first words."""
+    they showed; another org's first one shows none, not even of the template's first words. The
+    prompt's tokens are always those that count_tokens tells."""
     prompt = f"{uuid.uuid4()} " + "and so it goes " * 60
     told: dict[str, Told] = {}
 
     async def ask_all(key: str, calls: list[str]) -> list[Told]:
         async with sdks(platform.url, key) as clients:
+            counted = await clients.anthropic.messages.count_tokens(
+                model=MODEL, messages=_turns(prompt)
+            )
             answers = [await _CALLS[name](clients, prompt) for name in calls]
+        assert {answer[0] for _, answer in answers} == {counted.input_tokens}
         told.update(answers)
         return [answer for _, answer in answers]
 
