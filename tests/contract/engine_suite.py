@@ -137,7 +137,7 @@ class EngineSuite:
     def test_prefix_cache_is_salted(self, engine: Engine) -> None:
         """A run finds what runs of its own salt have put into the cache, and nothing else; what it
         makes does not depend on the salt."""
-        asked = request(prompt := fresh_prompt(150), GREEDY)
+        asked = request(prompt := fresh_prompt(70), GREEDY)
         salts = ("a", "b", None, "a")
         salted = [
             replace(asked, run_id=f"{asked.run_id}/{number}", cache_salt=salt)
