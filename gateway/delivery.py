@@ -22,7 +22,6 @@ from gateway.mailbox import Chunk
 from schemas.assembler import Assembler, SseEvent
 from schemas.fold import End
 from schemas.ids import RequestId, show_reply_id, show_request_id
-from schemas.replies import Terminal
 from schemas.thinking_signature import sign_thinking
 
 __all__ = ["StreamedReply", "WholeReply", "deliver"]
@@ -274,7 +273,7 @@ class StreamedReply(_Delivery):
             return b""
         parts: list[bytes] = []
         if not self._opened:
-            parts.extend(rest_of(self._open(chunks, terminal), self._after))
+            parts.extend(rest_of(self._open(chunks, terminal is not None), self._after))
         for chunk in chunks:
             events = self._assembler.feed(chunk.choice, chunk.token_ids, chunk.logprobs)
             parts.extend(rest_of(events, self._after))
@@ -284,11 +283,11 @@ class StreamedReply(_Delivery):
         self._events_to_skip -= skipped
         return b"".join(parts[skipped:])
 
-    def _open(self, chunks: list[Chunk], terminal: Terminal | None) -> tuple[SseEvent, ...]:
+    def _open(self, chunks: list[Chunk], ended: bool) -> tuple[SseEvent, ...]:
         """Return the events before the first token once that is there, as it tells what of the
         prompt was cached; or once the reply ended without any."""
         first = next((chunk for chunk in chunks if chunk.token_ids), None)
-        if first is None and terminal is None:
+        if first is None and not ended:
             return ()
         self._opened = True
         return self._assembler.opening(first.cached_tokens if first is not None else None)
