@@ -3,6 +3,7 @@
 Source: design rules 6.2, 6.3, 6.6. No I/O: `engine_workers.worker` carries the decisions out.
 """
 
+import hashlib
 from enum import Enum, auto
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from schemas.replies import (
     TokenLogprob,
 )
 from schemas.reply_size import fits_an_event
-from schemas.requests import RequestAccepted
+from schemas.requests import Identity, RequestAccepted
 
 
 class Phase(Enum):
@@ -107,6 +108,8 @@ class Attempt(Struct):
     runs: list[ChoiceRun]
     """By choice."""
     cached_tokens: int = 0
+    """As the run says that makes the first token: the other choices' runs find in the cache what it
+    has put there, though their prompt is one and billed once."""
     first_token_ms: int | None = None
 
     def take(self, output: StepOutput, now_ms: int) -> None:
@@ -193,8 +196,7 @@ class Job(Struct):
             choice=run.choice,
             first_index=first_index,
             token_ids=tuple(run.tokens[first_index:]),
-            # Counted by the engine, but not shown or billed before prompt caching is a feature.
-            cached_tokens=0 if first_index == 0 else None,
+            cached_tokens=attempt.cached_tokens if first_index == 0 else None,
             stop=run.stop,
             terminal=self._terminal(attempt, now_ms) if run.ended and attempt.ended else None,
             logprobs=logprobs or None,
@@ -259,7 +261,18 @@ def engine_request(request: RequestAccepted, run: ChoiceRun) -> EngineRequest:
         seed=request.seed + run.choice,
         priority=request.priority,
         grammar=request.grammar,
+        cache_salt=cache_salt_of(request.identity),
     )
+
+
+def cache_salt_of(identity: Identity) -> str:
+    """Return what tells apart whose prefixes a run may find in the cache: workspaces of orgs.
+
+    A hash, as names are longer, with their lengths, so that ("a", "bc") and ("ab", "c") differ.
+    """
+    names = (identity.org.encode(), identity.workspace.encode())
+    salt = b"".join(len(name).to_bytes(4, "big") + name for name in names)
+    return hashlib.blake2b(salt, digest_size=16).hexdigest()
 
 
 def decide(job: Job, fold: ReplyFold, now_ms: int) -> Action:

@@ -19,7 +19,7 @@ from gateway.deps import Deps
 from gateway.errors import ClientGone, show
 from gateway.live_reply import LiveReply
 from gateway.mailbox import Chunk
-from schemas.assembler import Assembler
+from schemas.assembler import Assembler, SseEvent
 from schemas.fold import End
 from schemas.ids import RequestId, show_reply_id
 from schemas.thinking_signature import sign_thinking
@@ -270,19 +270,25 @@ class StreamedReply(_Delivery):
         if failed_at_once and not (self.tells_all and chunks):
             return b""
         parts: list[bytes] = []
-        if not self._opened and (chunks or terminal is not None):
-            self._opened = True
-            parts.extend(rest_of(self._assembler.opening(), self._after))
+        if not self._opened:
+            parts.extend(rest_of(self._open(chunks, terminal is not None), self._after))
         for chunk in chunks:
-            events = self._assembler.feed(
-                chunk.choice, chunk.token_ids, chunk.cached_tokens, chunk.logprobs
-            )
+            events = self._assembler.feed(chunk.choice, chunk.token_ids, chunk.logprobs)
             parts.extend(rest_of(events, self._after))
         if terminal is not None:
             parts.extend(rest_of(self._assembler.finish(terminal.stops), self._after))
         skipped = min(self._events_to_skip, len(parts))
         self._events_to_skip -= skipped
         return b"".join(parts[skipped:])
+
+    def _open(self, chunks: list[Chunk], ended: bool) -> tuple[SseEvent, ...]:
+        """Return the events before the first token once that is there, as it tells what of the
+        prompt was cached; or once the reply ended without any."""
+        first = next((chunk for chunk in chunks if chunk.token_ids), None)
+        if first is None and not ended:
+            return ()
+        self._opened = True
+        return self._assembler.opening(first.cached_tokens if first is not None else None)
 
     async def _start(self, send: Send) -> None:
         if not self._started:
@@ -301,7 +307,7 @@ class WholeReply(_Delivery):
             raise ClientGone("the client closed the connection")
         if end.terminal is None:
             raise self._reply.broken()
-        whole = msgspec.json.encode(self._assembler.whole(end.terminal))
+        whole = msgspec.json.encode(self._assembler.whole(end.terminal, end.cached_tokens))
         self._call.reason = end.terminal.stops[0].reason.value
         body, encoding = await compressed(whole, self._call.accept_encoding)
         headers = [

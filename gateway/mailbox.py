@@ -24,7 +24,7 @@ class Chunk(NamedTuple):
     choice: int
     token_ids: tuple[int, ...]
     cached_tokens: int | None
-    """On the first accepted tokens of the reply; None later."""
+    """On the first accepted tokens of the reply, as in the fold; None later."""
     stop: Stop | None
     logprobs: tuple[TokenLogprob, ...] | None = None
     """By token; None where the request did not ask."""

@@ -2,6 +2,9 @@
 
 Owns one decision, pure: equal beginnings go to the same lane at every gateway without talking, and
 a lane that drains moves only its own prompts. Called by `submission.py`.
+
+Who asks is no part of the hash, though a prefix is cached for one workspace alone: what two
+tenants begin alike may meet on a lane, where neither finds what the other put into the cache.
 """
 
 import hashlib

@@ -30,6 +30,8 @@ class End(Struct, frozen=True, kw_only=True):
     close_reason: CloseReason | None
     append_time_ms: int
     message: str | None = None
+    cached_tokens: int | None = None
+    """As in the fold, which a terminal does not repeat: what clients are told beside it."""
 
 
 class BarrenStart(Struct, frozen=True):
@@ -53,7 +55,7 @@ def ended_fold(terminal: Terminal, append_time_ms: int, cached_tokens: int | Non
         stops=dict(enumerate(terminal.stops)),
         accepted_count=sum(map(len, accepted.values())),
         cached_tokens=cached_tokens,
-        end=End(terminal=terminal, close_reason=None, append_time_ms=append_time_ms),
+        end=_counted(terminal, append_time_ms, cached_tokens),
     )
 
 
@@ -73,6 +75,8 @@ class ReplyFold(Struct, kw_only=True):
     stops: dict[int, Stop] = field(default_factory=dict)
     """By choice, why it ended. Those of all choices stand here only once the reply has ended."""
     cached_tokens: int | None = None
+    """Prompt tokens found in the prefix cache, as the first accepted token delta of any choice
+    tells: what clients are shown and usage records. None before that delta."""
     first_token_at_ms: int | None = None
     end: End | None = None
 
@@ -136,9 +140,7 @@ class ReplyFold(Struct, kw_only=True):
         if delta.stop is not None:
             self.stops[delta.choice] = delta.stop
         if delta.terminal is not None:
-            self.end = End(
-                terminal=delta.terminal, close_reason=None, append_time_ms=append_time_ms
-            )
+            self.end = _counted(delta.terminal, append_time_ms, self.cached_tokens)
         return True
 
     def _ends_rightly(self, delta: Delta) -> bool:
@@ -171,3 +173,12 @@ class ReplyFold(Struct, kw_only=True):
             if tuple(held) + mine != token_ids:
                 return False
         return True
+
+
+def _counted(terminal: Terminal, append_time_ms: int, cached_tokens: int | None) -> End:
+    return End(
+        terminal=terminal,
+        close_reason=None,
+        append_time_ms=append_time_ms,
+        cached_tokens=cached_tokens,
+    )

@@ -34,6 +34,7 @@ class UsageRecorded(Struct, frozen=True, kw_only=True):
     """Whole prompt, cached part included; 0 where nothing was generated, since nothing is
     billed."""
     cached_tokens: int
+    """The part of `input_tokens` that was found in the prefix cache, as clients were shown it."""
     output_tokens: int
     cost_nano: int
     """Nano-units of money; 0 until a price book rates it."""

@@ -78,6 +78,8 @@ class FakeWorker:
     closes: list[Closed] = field(default_factory=list)
     written: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, list[int]] = field(default_factory=dict)
+    cached_tokens: int = 0
+    """What the first tokens of each reply tell."""
 
     async def append(self, request: RequestAccepted, *entries: Entry) -> None:
         """Append one record to the request's reply partition."""
@@ -121,7 +123,7 @@ class FakeWorker:
             choice=0,
             first_index=first,
             token_ids=token_ids,
-            cached_tokens=0 if first == 0 and token_ids else None,
+            cached_tokens=self.cached_tokens if first == 0 and token_ids else None,
             stop=Stop(reason=stop) if stop else None,
             terminal=terminal,
         )

@@ -106,7 +106,8 @@ def _reply(situation: dict[str, Any], header: ReplyHeader) -> dict[str, Any]:
         )
 
     reply, fed = made(), list[tuple[int, int, list[TokenLogprob] | None]]()
-    events = list(reply.opening())
+    cached_tokens = situation.get("cached_tokens")
+    events = list(reply.opening(cached_tokens))
     choices = situation.get("choices") or [0] * len(pieces)
     for token_id, choice in enumerate(choices):
         logprobs = None
@@ -116,7 +117,7 @@ def _reply(situation: dict[str, Any], header: ReplyHeader) -> dict[str, Any]:
                 for near in range(min(header.logprobs, len(pieces)))
             )
             logprobs = [TokenLogprob(logprob=-0.5, top=top)]
-        events += reply.feed(choice, [token_id], None, logprobs)
+        events += reply.feed(choice, [token_id], logprobs)
         fed.append((choice, token_id, logprobs))
     if situation.get("error"):
         events.append(reply.error_event(*situation["error"]))
@@ -127,7 +128,8 @@ def _reply(situation: dict[str, Any], header: ReplyHeader) -> dict[str, Any]:
     ]
     events += reply.finish(tuple(stops))
     body = msgspec.json.encode(reply.body())
-    assert msgspec.json.encode(made().whole(_terminal(tuple(stops), fed))) == body
+    whole = made().whole(_terminal(tuple(stops), fed), cached_tokens)
+    assert msgspec.json.encode(whole) == body
     return {"events": [event.payload.decode() for event in events], "body": body.decode()}
 
 

@@ -37,6 +37,9 @@ class EngineRequest(Struct, frozen=True, kw_only=True):
     """Lower runs first among waiting requests."""
     grammar: str | None = None
     """As `RequestAccepted.grammar`."""
+    cache_salt: str | None = None
+    """A run finds only those prefixes in the cache that runs of the same salt put there, so that
+    neither counts nor times tell what others asked. Tokens do not depend on it."""
 
 
 class StepOutput(Struct, frozen=True, kw_only=True):

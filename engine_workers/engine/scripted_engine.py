@@ -177,7 +177,7 @@ class ScriptedEngine:
             self._look_up(run)
 
     def _look_up(self, run: "_Run") -> None:
-        run.cached = self._cache.look_up(run.to_prefill)
+        run.cached = self._cache.look_up(run.to_prefill, run.request.cache_salt)
         run.unfilled = len(run.to_prefill) - run.cached
         self._hit_tokens += run.cached
         self._query_tokens += len(run.to_prefill)
@@ -191,7 +191,7 @@ class ScriptedEngine:
                 run.unfilled -= chunk
                 spent += chunk
                 if not run.unfilled:
-                    run.prefix = self._cache.remember(run.to_prefill)
+                    run.prefix = self._cache.remember(run.to_prefill, run.request.cache_salt)
         return spent
 
     def _is_due(self, run: "_Run") -> bool:

@@ -67,10 +67,16 @@ class VllmEngine:
             context_tokens=self._settings.context_tokens,
             continues=self._continues,
         )
+        prompt = {
+            "type": "token",
+            "prompt_token_ids": list(request.prompt_token_ids),
+            # Into the hash of the first block, which those of all others follow from.
+            "cache_salt": request.cache_salt,
+        }
         try:
             vllm_id = self._engine.add_request(
                 request.run_id,
-                {"type": "token", "prompt_token_ids": list(request.prompt_token_ids)},
+                prompt,
                 sampling_params(request, emitted),
                 priority=request.priority,
             )

@@ -78,10 +78,11 @@ _BODY: Final[Schema] = {
 
 _USAGE: Final = obj(
     {
-        "input_tokens": integer(0),
+        "input_tokens": integer(0) | {"description": "Without the cached part of the prompt."},
         "output_tokens": integer(0),
-        "cache_creation_input_tokens": integer(0),
-        "cache_read_input_tokens": integer(0),
+        "cache_creation_input_tokens": integer(0) | {"description": "0: writing costs nothing."},
+        "cache_read_input_tokens": integer(0)
+        | {"description": "The part of the prompt that the workspace's earlier ones had cached."},
         "service_tier": TEXT,
     },
     "input_tokens output_tokens",

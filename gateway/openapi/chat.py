@@ -21,7 +21,15 @@ from gateway.openapi.forms import (
 )
 from schemas import limits
 
-__all__ = ["CHAT_SCHEMAS", "EXTENSIONS", "LABELS", "LOGIT_BIAS", "OPENAI_USAGE", "STOP"]
+__all__ = [
+    "CACHED_TOKENS",
+    "CHAT_SCHEMAS",
+    "EXTENSIONS",
+    "LABELS",
+    "LOGIT_BIAS",
+    "OPENAI_USAGE",
+    "STOP",
+]
 
 _INT32: Final = 2**31 - 1
 LABELS: Final[Schema] = {
@@ -74,12 +82,18 @@ EXTENSIONS: Final[Schema] = {
 }
 """Members named as vLLM names them, of chat completions and completions."""
 
+CACHED_TOKENS: Final = obj(
+    {
+        "cached_tokens": integer(0)
+        | {"description": "Of the prompt's tokens, those that the workspace's earlier ones cached."}
+    }
+)
 OPENAI_USAGE: Final = obj(
     {
         "prompt_tokens": integer(0),
         "completion_tokens": integer(0),
         "total_tokens": integer(0),
-        "prompt_tokens_details": obj({"cached_tokens": integer(0)}),
+        "prompt_tokens_details": CACHED_TOKENS,
         "completion_tokens_details": obj({"reasoning_tokens": integer(0)}),
     },
     "prompt_tokens completion_tokens total_tokens",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.openapi.chat import LABELS
+from gateway.openapi.chat import CACHED_TOKENS, LABELS
 from gateway.openapi.forms import (
     ANYTHING,
     FLAG,
@@ -119,6 +119,7 @@ RESPONSE_SCHEMAS: Final[dict[str, Schema]] = {
                 obj(
                     {
                         "input_tokens": integer(0),
+                        "input_tokens_details": CACHED_TOKENS,
                         "output_tokens": integer(0),
                         "total_tokens": integer(0),
                     },

@@ -56,10 +56,10 @@ class AnthropicReply:
         """A text delta of the open block, up to the text."""
         self._thought: list[str] = []
 
-    def opening(self) -> list[Frame]:
+    def opening(self, cached_tokens: int) -> list[Frame]:
         """Return message_start."""
         # The hosted API counts one output token here; message_delta overwrites it.
-        message = self._message([], None, TokenCounts(output=1))
+        message = self._message([], None, TokenCounts(output=1, cached=cached_tokens))
         return [_frame("message_start", {"message": message})]
 
     def text(self, choice: int, text: str) -> list[Frame]:
@@ -104,12 +104,8 @@ class AnthropicReply:
         }
         if choice.stop.reason is StopReason.REFUSAL:
             delta["stop_details"] = _stop_details(choice.stop)
-        usage: dict[str, object] = {
-            "input_tokens": self._header.prompt_tokens,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0,
-            "output_tokens": counts.output,
-        }
+        # What message_delta says of the prompt overwrites message_start's: it says the same.
+        usage = self._prompt_usage(counts.cached) | {"output_tokens": counts.output}
         if counts.thinking:
             usage["output_tokens_details"] = {"thinking_tokens": counts.thinking}
         return [
@@ -194,10 +190,8 @@ class AnthropicReply:
             "stop_sequence": None if choice is None else _stop_sequence(choice.stop),
             "stop_details": None if choice is None else _stop_details(choice.stop),
             "container": None,
-            "usage": {
-                "input_tokens": self._header.prompt_tokens,
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": 0,
+            "usage": self._prompt_usage(counts.cached)
+            | {
                 "cache_creation": {
                     "ephemeral_5m_input_tokens": 0,
                     "ephemeral_1h_input_tokens": 0,
@@ -209,6 +203,15 @@ class AnthropicReply:
                 "speed": "standard",
                 "inference_geo": None,
             },
+        }
+
+    def _prompt_usage(self, cached_tokens: int) -> dict[str, object]:
+        """Return the prompt's tokens in the three parts that add up to it; nobody pays for writing
+        to the cache, so none are shown as written."""
+        return {
+            "input_tokens": self._header.prompt_tokens - cached_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached_tokens,
         }
 
     def _stop_reason(self, choice: ShownChoice) -> str:

@@ -34,7 +34,7 @@ class CompletionReply:
         self._text_tail = b',"logprobs":null,"finish_reason":null}]' + self._null_usage
         self._noted: list[list[ShownLogprob]] = [[] for _ in range(header.choices)]
 
-    def opening(self) -> list[Frame]:
+    def opening(self, cached_tokens: int) -> list[Frame]:
         """Return nothing: this API has no event before the first text."""
         return []
 

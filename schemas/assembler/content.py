@@ -86,11 +86,13 @@ class ShownChoice(Struct, frozen=True, kw_only=True):
 
 
 class TokenCounts(Struct, frozen=True, kw_only=True):
-    """What a reply is billed for, over all choices."""
+    """What a reply is billed for beside its prompt, over all choices."""
 
     output: int
     thinking: int = 0
     """How many of `output` the thinking took, its tags included."""
+    cached: int = 0
+    """How many of the prompt's tokens were found in the prefix cache."""
 
 
 def blocks_of(parts: Iterable[Part]) -> tuple[Block, ...]:

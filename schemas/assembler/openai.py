@@ -57,7 +57,7 @@ class OpenAiReply:
         self._text_tail = b'},"logprobs":null,"finish_reason":null}]' + self._null_usage
         self._noted: list[list[ShownLogprob]] = [[] for _ in range(header.choices)]
 
-    def opening(self) -> list[Frame]:
+    def opening(self, cached_tokens: int) -> list[Frame]:
         """Return one chunk with the role for each choice, in order."""
         # A reply of calls alone has no content, not an empty one; SDKs add the pieces up.
         content = "" if self._header.tool_parser is None else None
@@ -187,12 +187,12 @@ class OpenAiReply:
 
 
 def usage(header: ReplyHeader, counts: TokenCounts) -> dict[str, object]:
-    """Return the counts as both completion APIs show them."""
+    """Return the counts as both completion APIs show them; cached tokens are among the prompt's."""
     return {
         "prompt_tokens": header.prompt_tokens,
         "completion_tokens": counts.output,
         "total_tokens": header.prompt_tokens + counts.output,
-        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": counts.cached, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": counts.thinking},
     }
 

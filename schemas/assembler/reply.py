@@ -64,29 +64,34 @@ class Assembler:
             else [DetailedChoice(header, token_text or _untold) for _ in range(header.choices)]
         )
         self._tokens = 0
+        self._cached_tokens = 0
         self._events = 0
         """Events since the last token: the second number of the cursor."""
         self._is_open = False
         self._ended: tuple[tuple[ShownChoice, ...], TokenCounts] | None = None
 
-    def opening(self) -> tuple[SseEvent, ...]:
-        """Return the events before the first token; once, before `feed`."""
+    def opening(self, cached_tokens: int | None = None) -> tuple[SseEvent, ...]:
+        """Return the events before the first token; once, before `feed`.
+
+        Args:
+            cached_tokens: How many of the prompt's tokens were cached, as the fold tells with its
+                first tokens; None of a reply that has none. Shown in each dialect's way.
+        """
         assert not self._is_open and self._tokens == 0, "a reply opens once, before its tokens"
         self._is_open = True
-        return self._numbered(self._shape.opening())
+        self._cached_tokens = cached_tokens or 0
+        return self._numbered(self._shape.opening(self._cached_tokens))
 
     def feed(
         self,
         choice: int,
         token_ids: Sequence[int],
-        cached_tokens: int | None = None,
         logprobs: Sequence[TokenLogprob] | None = None,
     ) -> tuple[SseEvent, ...]:
         """Take the next accepted tokens of a choice; return the events they release.
 
-        One token releases its own events, never shared with its neighbours. `cached_tokens` is
-        shown as 0 in all dialects as long as cached tokens have no price of their own. `logprobs`
-        are by token; where they are not, which no worker of ours writes, none are shown.
+        One token releases its own events, never shared with its neighbours. `logprobs` are by
+        token; where they are not, which no worker of ours writes, none are shown.
         """
         assert self._ended is None, "nothing counts after the end"
         if self._details is not None:
@@ -112,28 +117,33 @@ class Assembler:
             frames.extend(self._end(choice, stop))
         shown = tuple(self._shown(choice, stop) for choice, stop in enumerate(stops))
         thinking = sum(detail.thinking_tokens for detail in self._details or ())
-        self._ended = shown, TokenCounts(output=self._tokens, thinking=thinking)
+        counts = TokenCounts(output=self._tokens, thinking=thinking, cached=self._cached_tokens)
+        self._ended = shown, counts
         frames.extend(self._shape.finish(*self._ended))
         return self._numbered(frames)
 
-    def whole(self, terminal: Terminal) -> dict[str, object]:
+    def whole(self, terminal: Terminal, cached_tokens: int | None = None) -> dict[str, object]:
         """Return the body of a reply that ended so; instead of all other calls, and equal to them.
 
         Choices are shown apart in a body, so that it does not matter how their tokens were mixed.
+        `cached_tokens` as in `opening`.
         """
         assert self._tokens == 0 and self._ended is None, "instead of all other calls"
+        self._cached_tokens = cached_tokens or 0
         tokens = sorted(terminal.tokens, key=lambda part: (part.segment, part.choice))
         texts = self._texts_of(tokens)
         if texts is None:
             for part in tokens:
-                self.feed(part.choice, part.token_ids, logprobs=part.logprobs)
+                self.feed(part.choice, part.token_ids, part.logprobs)
             self.finish(terminal.stops)
             return self.body()
         shown = tuple(
             ShownChoice(blocks=text_blocks(text), stop=stop)
             for text, stop in zip(texts, terminal.stops, strict=True)
         )
-        counts = TokenCounts(output=sum(len(part.token_ids) for part in tokens))
+        counts = TokenCounts(
+            output=sum(len(part.token_ids) for part in tokens), cached=self._cached_tokens
+        )
         return self._shape.body(shown, counts)
 
     def body(self) -> dict[str, object]:

@@ -49,7 +49,7 @@ class ResponsesReply:
         """Those that are over."""
         self._noted: list[ShownLogprob] = []
 
-    def opening(self) -> list[Frame]:
+    def opening(self, cached_tokens: int) -> list[Frame]:
         """Return response.created and response.in_progress."""
         response = self._response("in_progress", None, None)
         return [

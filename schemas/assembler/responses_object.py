@@ -68,7 +68,7 @@ _ECHOED = frozenset(
 def _usage(header: ReplyHeader, counts: TokenCounts) -> dict[str, object]:
     return {
         "input_tokens": header.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": counts.cached, "cache_write_tokens": 0},
         "output_tokens": counts.output,
         "output_tokens_details": {"reasoning_tokens": counts.thinking},
         "total_tokens": header.prompt_tokens + counts.output,

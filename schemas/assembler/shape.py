@@ -15,8 +15,8 @@ class ReplyShape(Protocol):
     sums_events: bool
     """True where `body` needs that the events were made before."""
 
-    def opening(self) -> list[Frame]:
-        """Return the events before the first token."""
+    def opening(self, cached_tokens: int) -> list[Frame]:
+        """Return the events before the first token; `cached_tokens` of the prompt were cached."""
 
     def text(self, choice: int, text: str) -> list[Frame]:
         """Return the events that show more text of a choice, not empty, with nothing noted."""

@@ -127,6 +127,18 @@ class EngineResumeSuite:
         queried = after.prefix_cache_query_tokens - before.prefix_cache_query_tokens
         assert len(prompt) < found < queried == 130
 
+    def test_continued_cache_is_salted(self, engine: Engine) -> None:
+        """A continued run finds its prompt where the attempt before it had the same salt."""
+        asked = request(fresh_prompt(70), GREEDY)
+        (free,) = run_all(engine, replace(asked, cache_salt="a"))
+        found = {}
+        for salt in ("b", "a"):
+            salted = replace(again(asked), cache_salt=salt)
+            (ran,) = run_all(engine, salted, emitted=free.token_ids[:4])
+            assert ran.token_ids == free.token_ids[4:]
+            found[salt] = ran.cached_tokens
+        assert found["a"] and not found["b"]
+
     def test_continued_over_chunks(self, engine: Engine, forget_prefixes: Forget) -> None:
         """A seeded run draws on rightly where prompt and emitted are prefilled in chunks."""
         original = request(fresh_prompt(130), replace(DRAWN, max_tokens=32), seed=3)

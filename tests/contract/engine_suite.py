@@ -134,6 +134,21 @@ class EngineSuite:
         assert second.cached_tokens is not None
         assert 0 < second.cached_tokens < len(prompt)
 
+    def test_prefix_cache_is_salted(self, engine: Engine) -> None:
+        """A run finds what runs of its own salt have put into the cache, and nothing else; what it
+        makes does not depend on the salt."""
+        asked = request(prompt := fresh_prompt(70), GREEDY)
+        salts = ("a", "b", None, "a")
+        salted = [
+            replace(asked, run_id=f"{asked.run_id}/{number}", cache_salt=salt)
+            for number, salt in enumerate(salts)
+        ]
+        *first, again = (run_all(engine, each)[0] for each in salted)
+        assert [ran.cached_tokens for ran in first] == [0, 0, 0]
+        assert again.cached_tokens is not None
+        assert 0 < again.cached_tokens < len(prompt)
+        assert all(ran.token_ids == again.token_ids for ran in first)
+
     def test_end(self, engine: Engine, ending_prompt: list[int], eos_id: int) -> None:
         """A run that ends by itself shows the end token as its last and the reason end."""
         natural = Sampling(max_tokens=ENDS_WITHIN, temperature=0.0)

@@ -36,7 +36,9 @@ class Reply:
     text: str
     stop: str
     input_tokens: int
+    """The whole prompt's, cached ones included."""
     output_tokens: int
+    cached_tokens: int = 0
     ended_s: float = field(default_factory=time.monotonic)
 
 
@@ -105,7 +107,7 @@ async def _send_anthropic(
             model=MODEL, messages=messages, max_tokens=max_tokens, extra_body=extra
         )
     usage = message.usage
-    cached = (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+    cached = usage.cache_read_input_tokens or 0
     return Reply(
         request_id=find_request_id(message.id),
         dialect="anthropic",
@@ -114,6 +116,7 @@ async def _send_anthropic(
         stop=message.stop_reason or "",
         input_tokens=usage.input_tokens + cached,
         output_tokens=usage.output_tokens,
+        cached_tokens=cached,
     )
 
 
@@ -143,6 +146,7 @@ async def _send_openai(
                 text += choice_chunk.delta.content or ""
                 stop = choice_chunk.finish_reason or stop
         assert usage is not None or not stop, "a finished stream without usage"
+    details = usage.prompt_tokens_details if usage else None
     return Reply(
         request_id=find_request_id(reply_id),
         dialect="openai",
@@ -151,6 +155,7 @@ async def _send_openai(
         stop=stop,
         input_tokens=usage.prompt_tokens if usage else 0,
         output_tokens=usage.completion_tokens if usage else 0,
+        cached_tokens=details.cached_tokens or 0 if details else 0,
     )
 
 

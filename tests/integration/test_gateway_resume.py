@@ -39,6 +39,7 @@ def test_a_finished_stream_is_resumed_from_every_event_at_every_gateway(path: st
 
     async def scenario() -> None:
         async with serve(say(TEXT), gateway_count=2) as served:
+            served.platform.worker.cached_tokens = 7
             body = body_of(path, stream=True, **_usage(path))
             sent = headers(served, path, idempotency_key="k")
             async with http(served) as first, http(served, 1) as other:
@@ -74,6 +75,7 @@ def test_a_stream_that_is_cut_while_it_runs_is_resumed_gapless(path: str, keyed:
 
     async def scenario() -> None:
         async with serve(say(TEXT, pause_s=0.02), gateway_count=2) as served:
+            served.platform.worker.cached_tokens = 7
 
             async def cut_after(count: int) -> None:
                 sent = (

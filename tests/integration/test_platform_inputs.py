@@ -94,7 +94,8 @@ def test_max_tokens_beyond_the_window_are_clipped(platform: Platform) -> None:
     spoilt = {"messages": prompt, "max_tokens": 100_000, "ignore_eos": True}
     first = _post_once(platform, ANTHROPIC, spoilt).json()
     assert first["stop_reason"] == "model_context_window_exceeded"
-    assert first["usage"]["input_tokens"] + first["usage"]["output_tokens"] == 4_096
+    parts = ("input_tokens", "cache_read_input_tokens", "output_tokens")
+    assert sum(first["usage"][part] for part in parts) == 4_096
     second = _post_once(platform, OPENAI, spoilt).json()
     assert second["choices"][0]["finish_reason"] == "length"
     assert second["usage"]["total_tokens"] == 4_096

@@ -203,7 +203,9 @@ def _anthropic(platform: Platform, stream: bool) -> tuple[str, int, int]:
             message = client.messages.create(model=MODEL, **request)  # type: ignore[call-overload]  # likewise
     (block,) = message.content
     assert block.type == "text"
-    return block.text, message.usage.input_tokens, message.usage.output_tokens
+    usage = message.usage
+    given = usage.input_tokens + (usage.cache_read_input_tokens or 0)
+    return block.text, given, usage.output_tokens
 
 
 def _openai(platform: Platform, stream: bool) -> tuple[str, int, int]:
@@ -240,7 +242,9 @@ def _plain(platform: Platform, path: str, stream: bool) -> tuple[str, int, int]:
     text, given, made = "", 0, 0
     for event in events:
         usage = event.get("usage") or event.get("message", {}).get("usage") or {}
-        given = usage.get("input_tokens", usage.get("prompt_tokens", given))
+        if usage:
+            own = usage.get("input_tokens", usage.get("prompt_tokens"))
+            given = own + usage.get("cache_read_input_tokens", 0)
         made = usage.get("output_tokens", usage.get("completion_tokens", made))
         text += event.get("delta", {}).get("text", "")
         text += "".join(block["text"] for block in event.get("content", []))

@@ -204,7 +204,7 @@ def test_texts_of_log_probabilities_add_up_to_the_text(
     events = list(reply.opening())
     text = text.encode("utf-8", "ignore").decode()
     for token_id in token_ids(text):
-        events += reply.feed(0, [token_id], None, [TokenLogprob(logprob=-1.0)])
+        events += reply.feed(0, [token_id], [TokenLogprob(logprob=-1.0)])
     events += reply.finish((Stop(reason=reason),))
     body = decoded(reply.body())
     if header is OPENAI:
@@ -245,7 +245,7 @@ def _fed(header: ReplyHeader, drawn: list[tuple[int, str]]) -> list[dict[str, An
         ids = token_ids(text)
         top = (TopLogprob(token_id=97, logprob=-0.5),)
         logprobs = [TokenLogprob(logprob=-1.0, top=top) for _ in ids]
-        events += reply.feed(choice, ids, None, logprobs if header.logprobs else None)
+        events += reply.feed(choice, ids, logprobs if header.logprobs else None)
     reply.finish((Stop(reason=StopReason.END),) * header.choices)
     choices = decoded(reply.body())["choices"]
     assert isinstance(choices, list)

@@ -107,7 +107,8 @@ class Answers:
         assembler = Assembler(header, reply_id, ByteDecoder)
         tokens, choices = ([], []) if reply is None else (reply.tokens, reply.choices)
         terminal = reply.terminal.terminal if reply is not None and reply.terminal else None
-        events = [(0, event) for event in assembler.opening()]
+        cached_tokens = None if reply is None else reply.cached
+        events = [(0, event) for event in assembler.opening(cached_tokens)]
         for count, (token, choice) in enumerate(zip(tokens, choices, strict=True), 1):
             events.extend((count, event) for event in assembler.feed(choice, (token,)))
         if terminal is not None:

@@ -138,7 +138,7 @@ def test_hidden_thinking_hides_its_log_probabilities() -> None:
     reply = assembler(header)
     reply.opening()
     ids = token_ids(THOUGHT)
-    reply.feed(0, ids, None, [TokenLogprob(logprob=-1.0)] * len(ids))
+    reply.feed(0, ids, [TokenLogprob(logprob=-1.0)] * len(ids))
     reply.finish((END,))
     choice = only_choice(decoded(reply.body()))
     shown = "".join(each["token"] for each in choice["logprobs"]["content"])
@@ -152,7 +152,7 @@ def test_numbers_of_a_stop_string_are_not_shown() -> None:
     reply = assembler(header)
     events = list(reply.opening())
     for token_id in token_ids("ok END"):
-        events += reply.feed(0, [token_id], None, [TokenLogprob(logprob=float("-inf"))])
+        events += reply.feed(0, [token_id], [TokenLogprob(logprob=float("-inf"))])
     stop = Stop(reason=StopReason.STOP_SEQUENCE, stop_sequence="END")
     events += reply.finish((stop,))
     streamed = [
@@ -184,14 +184,14 @@ def test_missing_functions_are_our_mistake() -> None:
         reply.feed(0, ids)
     reply = Assembler(replace(OPENAI, logprobs=0), "chatcmpl-1", ByteDecoder)
     with pytest.raises(AssertionError, match="token_text"):
-        reply.feed(0, [1], None, [TokenLogprob(logprob=-1.0)])
+        reply.feed(0, [1], [TokenLogprob(logprob=-1.0)])
 
 
 def test_numbers_that_are_not_by_token_are_not_shown() -> None:
     """A worker that told too few of them harms nobody's text."""
     reply = assembler(replace(OPENAI, logprobs=0))
     reply.opening()
-    reply.feed(0, token_ids("ab"), None, [TokenLogprob(logprob=-1.0)])
+    reply.feed(0, token_ids("ab"), [TokenLogprob(logprob=-1.0)])
     reply.finish((END,))
     choice = only_choice(decoded(reply.body()))
     assert choice["message"]["content"] == "ab"

@@ -33,6 +33,7 @@ def test_every_situation_is_there() -> None:
     for situation in (
         *("text", "two_parallel_tools", "text_and_tool", "empty_arguments", "refusal"),
         *("error_mid_stream", "max_tokens", "stop_sequence", "structured_output", "thinking"),
+        "cached_prompt",
     ):
         assert {each.dialect for each in transcripts() if each.situation == situation} >= BOTH
 
