@@ -102,7 +102,8 @@ def draft(
         gateway=ticket.gateway,
         seed=ticket.seed,
         prompt_token_ids=tuple(prompt_token_ids),
-        sampling=_sampling(canonical, max_tokens),
+        # An engine makes one token at least; where none was asked for, none is shown or billed.
+        sampling=_sampling(canonical, max(1, max_tokens)),
         header=_header(canonical, prompt_tokens, max_tokens, clipped, ticket.created_ms, form),
         identity=identity,
         placement=Placement(

@@ -63,7 +63,9 @@ def usage_of(request_id: str, fold: ReplyFold) -> UsageRecorded:
     assert end is not None, "usage is a function of the fold at its end"
     origin = fold.origin
     assert origin is not None, "an ended fold has a start or a close"
-    output_tokens = fold.accepted_count
+    header, accepted = origin.header, fold.accepted_count
+    # Where no token was asked for, the one that put the prompt into the cache costs nothing.
+    output_tokens = 0 if header.max_tokens == 0 else accepted
     return UsageRecorded(
         request_id=request_id,
         org=origin.identity.org,
@@ -77,11 +79,11 @@ def usage_of(request_id: str, fold: ReplyFold) -> UsageRecorded:
         region=origin.placement.region,
         rollout_arm=origin.placement.rollout_arm,
         price_book_version=origin.placement.price_book_version,
-        dialect=origin.header.dialect.value,
+        dialect=header.dialect.value,
         accepted_at_ms=origin.append_time_ms,
         first_token_at_ms=fold.first_token_at_ms,
         ended_at_ms=end.append_time_ms,
-        input_tokens=origin.header.prompt_tokens if output_tokens else 0,
+        input_tokens=header.prompt_tokens if accepted else 0,
         cached_tokens=fold.cached_tokens or 0,
         output_tokens=output_tokens,
         cost_nano=0,

@@ -49,6 +49,8 @@ class AnthropicReply:
         self._header = header
         self._reply_id = reply_id
         self._sign = sign
+        self._is_silent = header.max_tokens == 0
+        """The prompt was to be put into the cache; the one token that did it does not show."""
         self._index = 0
         """The open block's, or the next one's."""
         self._open: type[Text] | type[Thinking] | type[ToolCallBegin] | None = None
@@ -64,6 +66,8 @@ class AnthropicReply:
 
     def text(self, choice: int, text: str) -> list[Frame]:
         """Return a text delta, after the start of its block where it is the first."""
+        if self._is_silent:
+            return []
         if self._open is Text:
             return [Frame(_DELTA_NAME, b"%b%b}}" % (self._text_head, json_bytes(text)))]
         frames = self._begin(Text, {"type": "text", "text": ""})
@@ -75,6 +79,8 @@ class AnthropicReply:
 
     def part(self, choice: int, part: Part) -> list[Frame]:
         """Return the events of one part."""
+        if self._is_silent:
+            return []
         match part:
             case Text():
                 return self.text(choice, part.text)
@@ -98,6 +104,7 @@ class AnthropicReply:
     def finish(self, choices: Sequence[ShownChoice], counts: TokenCounts) -> list[Frame]:
         """Return the block's end, message_delta with the reason and all counts, message_stop."""
         (choice,) = choices
+        counts = self._counted(counts)
         delta: dict[str, object] = {
             "stop_reason": self._stop_reason(choice),
             "stop_sequence": _stop_sequence(choice.stop),
@@ -117,7 +124,8 @@ class AnthropicReply:
     def body(self, choices: Sequence[ShownChoice], counts: TokenCounts) -> dict[str, object]:
         """Return the message; its content is empty where nothing came."""
         (choice,) = choices
-        return self._message([self._shown(block) for block in choice.blocks], choice, counts)
+        shown = [] if self._is_silent else [self._shown(block) for block in choice.blocks]
+        return self._message(shown, choice, self._counted(counts))
 
     def error(self, status: int, message: str, request_id: str) -> Frame:
         """Return an error event."""
@@ -205,6 +213,9 @@ class AnthropicReply:
             },
         }
 
+    def _counted(self, counts: TokenCounts) -> TokenCounts:
+        return TokenCounts(output=0, cached=counts.cached) if self._is_silent else counts
+
     def _prompt_usage(self, cached_tokens: int) -> dict[str, object]:
         """Return the prompt's tokens in the three parts that add up to it; nobody pays for writing
         to the cache, so none are shown as written."""
@@ -216,6 +227,8 @@ class AnthropicReply:
 
     def _stop_reason(self, choice: ShownChoice) -> str:
         reason = choice.stop.reason
+        if self._is_silent:
+            return _STOP_REASONS[StopReason.LENGTH]
         if choice.awaits_tools:
             return "tool_use"
         if reason is StopReason.LENGTH and self._header.clipped:

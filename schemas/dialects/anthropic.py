@@ -188,7 +188,7 @@ def _read(
         messages=messages,
         max_tokens=max_tokens,
         stream=fields.optional_flag(request, "stream"),
-        stop=_stop_sequences(request),
+        stop=_stop_sequences(request) if max_tokens != 0 else (),
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
@@ -204,10 +204,25 @@ def _read(
 
 
 def _max_tokens(request: Mapping[str, object]) -> int:
-    value = fields.required(request, "max_tokens")
-    if type(value) is int and value == 0:
-        raise InvalidRequest("max_tokens", "0 (cache prewarming) is not supported yet")
-    return fields.as_integer(value, "max_tokens", 1)
+    max_tokens = fields.as_integer(fields.required(request, "max_tokens"), "max_tokens", 0)
+    if max_tokens == 0:
+        _refuse_to_show(request)
+    return max_tokens
+
+
+def _refuse_to_show(request: Mapping[str, object]) -> None:
+    """Refuse what `max_tokens: 0`, which puts a prompt into the cache, cannot come with."""
+    choice = request.get("tool_choice")
+    thinking, output = request.get("thinking"), request.get("output_config")
+    for field, wanted in (
+        ("stream", request.get("stream") is True),
+        ("thinking", isinstance(thinking, dict) and thinking.get("type") == "enabled"),
+        ("output_config.format", isinstance(output, dict) and output.get("format") is not None),
+        ("output_format", request.get("output_format") is not None),
+        ("tool_choice", isinstance(choice, dict) and choice.get("type") in ("any", "tool")),
+    ):
+        if wanted:
+            raise InvalidRequest(field, "is not allowed when max_tokens is 0")
 
 
 def _stop_sequences(request: Mapping[str, object]) -> tuple[str, ...]:

@@ -39,7 +39,6 @@ BAD_BODIES: list[tuple[str, bytes | dict[str, object], int, str]] = [
     ("no model name", {"model": ""}, 404, MODEL),
     ("empty messages", {"messages": []}, 400, "messages"),
     ("unknown field", {"frobnicate": 1}, 400, "frobnicate"),
-    ("max_tokens zero", {"max_tokens": 0}, 400, "max_tokens"),
     ("max_tokens negative", {"max_tokens": -1}, 400, "max_tokens"),
     ("prompt too long", {"messages": [{"role": "user", "content": "x" * 5_000}]}, 400, "too long"),
 ]

@@ -44,6 +44,25 @@ def test_a_prompt_sent_again_is_told_and_billed_alike_in_every_dialect(platform:
     platform.check_audit()
 
 
+def test_a_prompt_is_cached_ahead_of_its_use(platform: Platform) -> None:
+    """`max_tokens: 0` answers with nothing, bills the prompt alone, and the next one finds it."""
+    prompt = f"{uuid.uuid4()} " + "and so it goes " * 60
+
+    async def ask() -> tuple[anthropic.types.Message, Told]:
+        async with sdks(platform.url, platform.key) as clients:
+            ahead = await clients.anthropic.messages.create(
+                model=MODEL, max_tokens=0, messages=_turns(prompt)
+            )
+            return ahead, (await _messages(clients, prompt))[1]
+
+    ahead, used = asyncio.run(ask())
+    assert ahead.content == [] and ahead.stop_reason == "max_tokens"
+    name, told = _of_message(ahead)
+    assert (told[0], told[2]) == (used[0], 0) and told[1] < used[1]
+    eventually(lambda: _rows(platform, [name]) == {name: told}, 10.0, f"usage shows {told}")
+    platform.check_audit()
+
+
 def _rows(platform: Platform, ids: list[str]) -> dict[str, Told]:
     with platform.analyst() as client:
         found = client.query(

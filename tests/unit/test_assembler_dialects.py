@@ -132,6 +132,17 @@ def test_thinking_is_counted_with_its_tags(header: ReplyHeader, member: str, det
     assert body["usage"][member][detail] == len("<think>\nhm\n</think>")
 
 
+@pytest.mark.parametrize("parser", [None, "think"])
+def test_a_prompt_that_is_only_cached_is_answered_by_nothing(parser: str | None) -> None:
+    """Whatever its one token was and how it ended: no content, no output, `max_tokens`."""
+    header = replace(ANTHROPIC, max_tokens=0, reasoning_parser=parser)
+    for ids in ([], token_ids("h"), token_ids("<think>")):
+        events, body = run_whole(header, [ids])
+        assert body["content"] == [] and body["stop_reason"] == "max_tokens"
+        assert isinstance(body["usage"], dict) and body["usage"]["output_tokens"] == 0
+        assert all(b"content_block" not in event.payload for event in events)
+
+
 def test_hidden_thinking_hides_its_log_probabilities() -> None:
     """Numbers name tokens: those of a text that is not shown are not shown either."""
     header = replace(OPENAI, reasoning_parser="think", reasoning_shown=False, logprobs=0)

@@ -155,8 +155,31 @@ def test_last_assistant_turn_is_continued() -> None:
             request(messages=[{"role": "user", "content": [1] * 60_000}] * 2),
             "messages: at most 100000 content blocks are allowed",
         ),
-        (request(max_tokens=0), "max_tokens: 0 (cache prewarming) is not supported yet"),
-        (request(max_tokens=-1), "max_tokens: must be greater than or equal to 1"),
+        (request(max_tokens=-1), "max_tokens: must be greater than or equal to 0"),
+        (
+            request(max_tokens=0, stream=True),
+            "stream: is not allowed when max_tokens is 0",
+        ),
+        (
+            request(
+                max_tokens=0,
+                tools=[{"name": "f", "input_schema": {"type": "object"}}],
+                tool_choice={"type": "any"},
+            ),
+            "tool_choice: is not allowed when max_tokens is 0",
+        ),
+        (
+            request(max_tokens=0, output_config={"format": {"type": "json_schema", "schema": {}}}),
+            "output_config.format: is not allowed when max_tokens is 0",
+        ),
+        (
+            request(max_tokens=0, output_format={"type": "json_schema", "schema": {}}),
+            "output_format: is not allowed when max_tokens is 0",
+        ),
+        (
+            request(max_tokens=0, thinking={"type": "enabled", "budget_tokens": 1024}),
+            "thinking: is not allowed when max_tokens is 0",
+        ),
         (request(max_tokens=True), "max_tokens: Input should be a valid integer"),
         (request(max_tokens=1.0), "max_tokens: Input should be a valid integer"),
         (request(max_tokens=10**30), "max_tokens: must be less than or equal to 2147483647"),

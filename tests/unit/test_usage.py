@@ -1,6 +1,7 @@
 """Usage is a pure function of the fold at its end."""
 
 import pytest
+from msgspec.structs import replace
 
 from schemas.fold import ReplyFold
 from schemas.replies import CloseReason, StopReason
@@ -36,6 +37,15 @@ def test_a_close_after_tokens_bills_them_and_the_prompt() -> None:
     fold.apply(closed(), 102)
     usage = usage_of(REQUEST_ID, fold)
     assert (usage.input_tokens, usage.output_tokens, usage.accepted_at_ms) == (3, 1, 100)
+
+
+def test_a_prompt_that_was_only_cached_bills_no_token_of_output() -> None:
+    """The one token that an engine makes at least was not asked for; the prompt was."""
+    fold, begun = ReplyFold(), start()
+    fold.apply(replace(begun, header=replace(begun.header, max_tokens=0)), 100)
+    fold.apply(delta(0, 5, ends_with=(5,), reason=StopReason.LENGTH), 110)
+    usage = usage_of(REQUEST_ID, fold)
+    assert (usage.input_tokens, usage.output_tokens, usage.stop_reason) == (3, 0, "length")
 
 
 def test_an_unfinished_reply_has_no_usage() -> None:
