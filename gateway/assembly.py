@@ -18,6 +18,7 @@ from gateway.grammar_compiling import GrammarCompiler, compiler_command
 from gateway.grammars import Grammars
 from gateway.parts import Wiring, build_parts
 from gateway.prompts import Prompts
+from gateway.quota import Quota
 from gateway.submission import ServedModel
 from gateway.totals import TotalsTail, TotalsView
 from infra.config import Config
@@ -74,9 +75,10 @@ class Gateway:
         # Separate writers: back-pressure on requests must not delay closes or reports (rule 15).
         self._requests, self._closes = writer("requests"), writer("closes")
         self._claims, self._status = writer("claims"), writer("status")
+        self._demands = writer("demands")
         self._reply_log, self._control_log = reader("replies"), reader("control")
         self._fleet_log, self._totals_log = reader("fleet"), reader("totals")
-        self._claim_log = reader("idempotency")
+        self._claim_log, self._grants_log = reader("idempotency"), reader("grants")
         bury = DeadLetters(self._status, clock, config.process).bury
         control, totals = ControlView(), TotalsView()
         self._fleet = FleetView()
@@ -110,7 +112,16 @@ class Gateway:
                 grace_ms=config.resumable_grace_ms,
             )
         )
-        self.deps = self._deps(clock, entropy, control, totals)
+        metrics = Metrics()
+        self._quota = Quota(
+            clock=clock,
+            reader=self._grants_log,
+            writer=self._demands,
+            gateway=self._incarnation,
+            metrics=metrics,
+            live_gateways=lambda: len(self._fleet.live("gateway")),
+        )
+        self.deps = self._deps(clock, entropy, metrics, control, totals)
         self._health = HealthServer(
             "127.0.0.1",
             config.health_port,
@@ -150,6 +161,8 @@ class Gateway:
             self._after(self._fleet_log, self._fleet_tail.run()),
             self._after(self._totals_log, self._totals_tail.run()),
             self._after(self._claims),
+            self._after(self._demands),
+            self._after(self._grants_log, self._quota.run()),
             self._after(self._claim_log, self._parts.claim_tail.run()),
             self._after(self._reply_log, self._parts.replies.run()),
             self._parts.run(),
@@ -189,6 +202,7 @@ class Gateway:
         self,
         clock: Clock,
         entropy: Entropy,
+        metrics: Metrics,
         control: ControlView,
         totals: TotalsView,
     ) -> Deps:
@@ -197,7 +211,7 @@ class Gateway:
             clock=clock,
             entropy=entropy,
             log=self._log,
-            metrics=Metrics(),
+            metrics=metrics,
             control=control,
             submission=self._parts.submission,
             keyed=self._parts.keyed,
@@ -207,6 +221,7 @@ class Gateway:
             prompts=self._prompts,
             grammars=_grammars(config, self._prompts),
             totals=totals,
+            quota=self._quota,
             bodies=BodyReader(),
             model=_served_model(config),
             card=_card(config, clock.now_ms()),
@@ -222,8 +237,10 @@ class Gateway:
             self._closes,
             self._claims,
             self._status,
+            self._demands,
             self._reply_log,
             self._claim_log,
+            self._grants_log,
             self._control_log,
             self._fleet_log,
             self._totals_log,
