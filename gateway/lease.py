@@ -8,6 +8,7 @@ passed in, and nothing is sent. Called by `quota.py`; the other side is `schemas
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from operator import add
 
 from msgspec import Struct
 
@@ -19,6 +20,7 @@ __all__ = ["Ask", "Lack", "LimitName", "OrgLease"]
 _NOTHING = (0,) * KINDS
 _RECALL_S = limits.QUOTA_RECALL_MS / 1000
 _ANSWER_S = limits.QUOTA_ANSWER_MS / 1000
+_PAUSE_S = limits.QUOTA_PAUSE_MS / 1000
 _RENEW_S = limits.QUOTA_RENEW_MS / 1000
 _SPEND_S = (limits.QUOTA_TERM_MS - limits.QUOTA_MARGIN_MS) / 1000
 _KEEP_S = limits.QUOTA_KEEP_MS / 1000
@@ -86,10 +88,12 @@ class OrgLease:
         self._until_s = -math.inf
         self._levels: Sequence[int] | None = None
         self._levels_s = 0.0
+        self._held: Sequence[int] = _NOTHING
+        """In all leases of the org, as of the levels: it does not refill."""
         self._held_elsewhere: Sequence[int] = _NOTHING
         self._slots_elsewhere = 0
         self._recall_until_s = self._next_recall_s = -math.inf
-        self._give_back = False
+        self._give_back = self._tell = False
         self._used_s = -math.inf
         """When a request came last."""
         self._share: list[int] | None = None
@@ -115,6 +119,7 @@ class OrgLease:
             and not self.in_flight
             and not self._slots
             and not any(self.left)
+            and not any(self._spent)
             and not any(self._refunds)
             and not any(self.need)
             and not self.slots_needed
@@ -176,13 +181,18 @@ class OrgLease:
             if limit is None:
                 continue
             amount = ask.amounts[kind] or (kind == Kind.OUTPUT and ask.some_output)
-            within = self.left[kind] + self._refunds[kind] + self._level(kind, now_s) // PARTS
+            level = self._level(kind, now_s + _RECALL_S)  # it may refill while it waits
+            within = self.left[kind] + self._refunds[kind] + level // PARTS
             if amount > within + (self._held_elsewhere[kind] if recalling else 0):
                 return False
         if not ask.slot or self.limits.concurrency is None or self.in_flight < self._slots:
             return True
         free = self.limits.concurrency - self.in_flight - self._slots_elsewhere
         return free > 0 or (recalling and self._slots_elsewhere > 0)
+
+    def refused(self) -> None:
+        """Tell soon what was spent: only then does the bucket refill as a client was told."""
+        self._tell = any(self._spent)
 
     def give(self, kind: int, amount: int) -> None:
         """Give back what was spent for nothing, or estimated too high."""
@@ -203,16 +213,20 @@ class OrgLease:
         since_s = now_s - self._last_ask_s
         if self._share is not None:
             return since_s >= _ANSWER_S and not self.idle
-        if self.slots_needed or any(self.need):
-            return True
         if since_s >= _RENEW_S:
             return not self.idle
-        if since_s < limits.QUOTA_PAUSE_MS / 1000 or self._levels is None:
+        if since_s < _PAUSE_S:
             return False
-        return self._give_back or any(
-            2 * self.left[kind] < self._want(kind) and self._level(kind, now_s) >= PARTS
-            for kind, limit in enumerate(self.limits.per_minute)
-            if limit is not None and self._spent[kind]
+        if self.slots_needed or any(self.need) or self._levels is None:
+            return True
+        return (
+            self._give_back
+            or self._tell
+            or any(
+                2 * self.left[kind] < self._want(kind) and self._level(kind, now_s) >= PARTS
+                for kind, limit in enumerate(self.limits.per_minute)
+                if limit is not None and self._spent[kind]
+            )
         )
 
     def demand(self, now_s: float) -> QuotaDemanded:
@@ -228,12 +242,15 @@ class OrgLease:
                 self.left[kind] -= returned[kind]
             if self._give_back:
                 want = _NOTHING
-        kept = self.in_flight if self._give_back or not busy else max(self._peak, self.in_flight)
+        kept = self.in_flight + self.slots_needed
+        if busy and not self._give_back:
+            kept = max(self._peak, kept)
         kept = min(kept, max(self._slots, self.in_flight))
         self._slots = min(self._slots, kept)
         for kind in range(KINDS):
             self._recent[kind] = max(self._spent[kind], self._recent[kind] // 2)
-        self._spent, self._peak, self._give_back = [0] * KINDS, self.in_flight, False
+        self._spent, self._peak = [0] * KINDS, self.in_flight
+        self._give_back = self._tell = False
         self._seq += 1
         self._asked_s = self._last_ask_s = now_s
         self._asked_left, self._asked_refunds = list(self.left), tuple(self._refunds)
@@ -258,10 +275,11 @@ class OrgLease:
     def hear(self, grant: QuotaGranted, now_s: float) -> None:
         """Take a grant for this org, of whatever gateway, in log order."""
         self._levels, self._levels_s = grant.levels, now_s
+        self._held = tuple(map(add, grant.held, grant.held_by_others))
         if grant.gateway != self._gateway:
-            self._give_back |= grant.short and (
-                any(n > 0 for n in self.left) or self._slots > self.in_flight
-            )
+            spare = any(left > need for left, need in zip(self.left, self.need, strict=True))
+            spare |= self._slots > self.in_flight + self.slots_needed
+            self._give_back |= grant.short and spare
             return
         if grant.seq != self._seq or self._base == grant.seq:
             return  # an answer to what was asked again since, or a copy
@@ -326,7 +344,8 @@ class OrgLease:
         if self._levels is None:
             return (self.limits.per_minute[kind] or 0) * PARTS
         elapsed_ms = int(1000 * (now_s - self._levels_s))
-        return refilled(self._levels[kind], self.limits.per_minute[kind] or 0, 0, elapsed_ms)
+        limit = self.limits.per_minute[kind] or 0
+        return refilled(self._levels[kind], limit, self._held[kind], elapsed_ms)
 
     def _want(self, kind: int) -> int:
         limit = self.limits.per_minute[kind]

@@ -23,6 +23,8 @@ __all__ = ["Quota", "Running"]
 
 _GRANTS = TopicPartition(QUOTA_GRANTS, 0)
 _TICK_S = limits.QUOTA_TICK_MS / 1000
+_LOOK_S = limits.QUOTA_PAUSE_MS / 1000
+"""So often a request that waits looks again, if nothing wakes it: buckets refill in silence."""
 
 
 class Running(Protocol):
@@ -77,7 +79,10 @@ class Quota:
         """Return what a request lacks where waiting would not help; spends nothing."""
         now_s = self._clock.monotonic_s()
         lack = lease.lack(ask, now_s)
-        return None if lack is None or lease.may_wait(ask, now_s) else lack
+        if lack is None or lease.may_wait(ask, now_s):
+            return None
+        self._refused(lease, now_s)
+        return lack
 
     async def take(self, lease: OrgLease, ask: Ask) -> Lack | None:
         """Spend what a request needs, at once or from the next grants; else what it lacks."""
@@ -103,6 +108,8 @@ class Quota:
                 lack = lease.take(ask, now_s)
         finally:
             _wait_for(lease, ask, -1)
+        if lack is not None:
+            self._refused(lease, now_s)
         return lack
 
     def started(self, running: Running) -> None:
@@ -193,6 +200,11 @@ class Quota:
         self._sending.add(sending)
         sending.add_done_callback(self._sending.discard)
 
+    def _refused(self, lease: OrgLease, now_s: float) -> None:
+        lease.refused()
+        if lease.is_due(now_s):
+            self._demand(lease, now_s)
+
     async def _send(self, demand: QuotaDemanded) -> None:
         with suppress(LogError):
             await self._writer.enqueue(QUOTA_DEMANDS, 0, encode(demand), key=demand.org.encode())
@@ -212,7 +224,7 @@ class Quota:
         changed = self._changed.setdefault(lease.limits.org, asyncio.Event())
         changed.clear()
         try:
-            async with asyncio.timeout(min(timeout_s, _TICK_S)):
+            async with asyncio.timeout(min(timeout_s, _LOOK_S)):
                 await changed.wait()
         except TimeoutError:
             pass
