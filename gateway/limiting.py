@@ -38,7 +38,17 @@ _RETRY_S_MAX = 60
 class Admission:
     """Mutable: how far one request has come."""
 
-    __slots__ = ("_call", "_deps", "_followed", "_input", "_lease", "_limits", "_output", "_spent")
+    __slots__ = (
+        "_call",
+        "_deps",
+        "_followed",
+        "_input",
+        "_lease",
+        "_limits",
+        "_output",
+        "_over_s",
+        "_spent",
+    )
 
     def __init__(self, call: Call, deps: Deps, org_limits: OrgLimits, *, counts: bool) -> None:
         """Let a call's answer tell of the limits; `counts`: it only counts tokens."""
@@ -47,6 +57,7 @@ class Admission:
         self._spent: Ask | None = None
         self._input: int | None = None
         self._output = 0
+        self._over_s = math.inf
         self._followed: Followed | None = None
         dialect = call.dialect
         call.limit_headers = lambda: headers_of(
@@ -88,7 +99,9 @@ class Admission:
 
     def follow(self, followed: Followed) -> None:
         """Keep what was taken until the reply's end is read back, and correct it then."""
-        self._followed = followed
+        self._followed, asked = followed, followed.request
+        lasts_ms = asked.deadline_ms - asked.header.created_ms + limits.CLOSE_RETRY_MS
+        self._over_s = self._deps.clock.monotonic_s() + lasts_ms / 1000
         before = followed.on_end
 
         def on_end(ended: Followed) -> None:
@@ -118,17 +131,20 @@ class Admission:
         followed = self._followed
         if followed is None:
             return
+        if self._deps.clock.monotonic_s() > self._over_s:
+            self._settle(followed)  # its end was never read here
+        else:
+            self._charge(followed)
+
+    def _charge(self, followed: Followed) -> None:
         accepted = followed.fold.accepted_count
         self._lease.charge(Kind.OUTPUT, accepted - self._output)
         self._output = accepted
-        over_ms = followed.request.deadline_ms + limits.CLOSE_RETRY_MS
-        if self._spent is not None and self._deps.clock.now_ms() > over_ms:
-            self._settle(followed)  # its end was never read here
 
     def _settle(self, followed: Followed) -> None:
         if self._spent is None:
             return
-        self.progress()
+        self._charge(followed)
         assert self._input is not None, "nothing starts before its input is paid for"
         free = (followed.fold.cached_tokens or 0) if self._output else self._input
         self._lease.give(Kind.INPUT, min(free, self._input))

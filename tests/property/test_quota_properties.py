@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.lease import Ask, OrgLease
-from schemas import limits
 from schemas.operations import LimitsSet
 from schemas.quota import (
     KINDS,

@@ -1,0 +1,341 @@
+"""Limits of an org over real HTTP: two gateways and the quota service on the memory log, both SDKs.
+
+Most limits are so low that nothing refills while a test runs.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+from msgspec.structs import replace
+
+from infra.ports import TopicPartition
+from schemas.operations import ControlRecord, LimitsSet
+from schemas.replies import StopReason
+from schemas.requests import RequestAccepted
+from schemas.topics import QUOTA_DEMANDS, QUOTA_GRANTS
+from schemas.usage import UsageTotals, month_of
+from tests.gateway_calls import ANTHROPIC, MESSAGES, OPENAI, PATHS, body_of, headers_of, say
+from tests.gateway_http import MODEL, Served, ids_of, quota_service, serve
+from tests.gateway_platform import FakeWorker, until
+
+COUNT = f"{ANTHROPIC}/count_tokens"
+
+
+def limit(served: Served, **allowed: int) -> None:
+    """Set the limits of the org that the keys belong to."""
+    fact = LimitsSet(org="acme", set_ms=0, **allowed)
+    served.platform.control.apply(ControlRecord(limits_set=fact))
+
+
+def demands(served: Served) -> int:
+    """Return how many records the demands topic has."""
+    return served.platform.broker.partition(TopicPartition(QUOTA_DEMANDS, 0)).bounds().end
+
+
+async def ask(
+    served: Served, path: str = ANTHROPIC, gateway: int = 0, **more: Any
+) -> httpx.Response:
+    """Send one small request to a gateway."""
+    headers = headers_of(path, served.key, **more.pop("headers", {}))
+    body = body_of(path, **more)
+    if path == COUNT:
+        del body["max_tokens"]
+    async with httpx.AsyncClient(base_url=served.urls[gateway], timeout=5, verify=False) as http:
+        return await http.post(path, json=body, headers=headers)
+
+
+async def say_cached(worker: FakeWorker, request: RequestAccepted) -> None:
+    """Say three tokens."""
+    await worker.start(request)
+    await worker.say(request, *ids_of("abc"), stop=StopReason.END)
+
+
+@pytest.mark.parametrize("path", [*PATHS, COUNT])
+def test_a_limit_of_requests_holds_over_two_gateways_to_the_request(path: str) -> None:
+    """Of eight requests to two gateways five pass; the others are told in the dialect's form."""
+
+    async def scenario() -> None:
+        async with serve(say("ok"), gateway_count=2, quota=True) as served:
+            limit(served, requests_per_minute=5)
+            answers = [await ask(served, path, number % 2) for number in range(8)]
+            assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 3
+            last = answers[-1]
+            error = last.json()["error"]
+            assert "5 requests per minute" in error["message"]
+            assert 0 < int(last.headers["retry-after"]) <= 13
+            assert "x-should-retry" not in last.headers
+            if path == OPENAI:
+                assert (error["type"], error["code"]) == ("requests", "rate_limit_exceeded")
+                assert last.headers["x-ratelimit-limit-requests"] == "5"
+                assert last.headers["x-ratelimit-remaining-requests"] == "0"
+                assert last.headers["x-ratelimit-reset-requests"].endswith("s")
+            else:
+                assert error["type"] == "rate_limit_error"
+                assert last.headers["anthropic-ratelimit-requests-limit"] == "5"
+                assert last.headers["anthropic-ratelimit-requests-remaining"] == "0"
+                reset = last.headers["anthropic-ratelimit-requests-reset"]
+                left_s = datetime.fromisoformat(reset) - datetime.now(UTC)
+                assert 50 < left_s.total_seconds() <= 61
+            assert served.log.lines[-1]["reason"] == "requests_per_minute"
+            exposed = served.deps.metrics.expose().decode()
+            assert 'millstream_requests_limited_total{limit="requests_per_minute"}' in exposed
+
+    asyncio.run(scenario())
+
+
+def test_headers_are_on_every_answer_and_only_for_limits_there_are() -> None:
+    """Streamed, whole and refused answers of a limited org have them; without limits none has."""
+
+    async def scenario() -> None:
+        async with serve(say("ok"), quota=True) as served:
+            plain = await ask(served)
+            assert not [name for name in plain.headers if "ratelimit" in name]
+            assert demands(served) == 0
+            limit(served, requests_per_minute=50, output_tokens_per_minute=90_000)
+            answers = [
+                await ask(served),
+                await ask(served, stream=True),
+                await ask(served, max_tokens=-1),
+                await ask(served, COUNT),
+            ]
+            assert [answer.status_code for answer in answers] == [200, 200, 400, 200]
+            kinds = {"requests", "output-tokens", "tokens"}
+            named = {
+                f"anthropic-ratelimit-{kind}-{what}"
+                for kind in kinds
+                for what in ("limit", "remaining", "reset")
+            }
+            for answer in answers:
+                assert {name for name in answer.headers if "ratelimit" in name} == named
+                assert answer.headers["anthropic-ratelimit-tokens-limit"] == "90000"
+                assert int(answer.headers["anthropic-ratelimit-tokens-remaining"]) % 1_000 == 0
+            left = [int(a.headers["anthropic-ratelimit-requests-remaining"]) for a in answers]
+            assert left == [49, 48, 48, 49], "a bad request costs nothing, counting has its own"
+            other = await ask(served, OPENAI)
+            assert {name for name in other.headers if "ratelimit" in name} == {
+                f"x-ratelimit-{what}-{kind}"
+                for kind in ("requests", "tokens")
+                for what in ("limit", "remaining", "reset")
+            }
+
+    asyncio.run(scenario())
+
+
+def test_an_unlimited_org_costs_no_record_and_a_limited_one_not_one_each() -> None:
+    """Leases are sized ahead: forty requests one after the other take few demands."""
+
+    async def scenario() -> None:
+        async with serve(say_cached, quota=True) as served:
+            for _ in range(10):
+                assert (await ask(served)).status_code == 200
+            assert demands(served) == 0
+            limit(served, requests_per_minute=6_000, input_tokens_per_minute=1_000_000)
+            for _ in range(40):
+                assert (await ask(served)).status_code == 200
+            assert 0 < demands(served) < 12
+
+    asyncio.run(scenario())
+
+
+def test_input_is_charged_as_the_prompt_and_too_long_a_prompt_never_passes() -> None:
+    """The first of two prompts takes the bucket; one larger than it is not to be retried."""
+
+    async def scenario() -> None:
+        async with serve(say("ok"), quota=True) as served:
+            used = (await ask(served)).json()["usage"]["input_tokens"]
+            limit(served, input_tokens_per_minute=used + used // 2)
+            assert (await ask(served)).status_code == 200
+            refused = await ask(served, OPENAI)
+            assert refused.status_code == 429
+            assert refused.json()["error"]["type"] == "tokens"
+            assert 0 < int(refused.headers["retry-after"]) <= 60
+            limit(served, input_tokens_per_minute=used - 1)
+            never = await ask(served)
+            assert never.status_code == 429 and "never" in never.json()["error"]["message"]
+            assert never.headers["x-should-retry"] == "false"
+            assert "retry-after" not in never.headers
+
+    asyncio.run(scenario())
+
+
+def test_output_is_charged_as_it_is_made_and_max_tokens_reserves_nothing() -> None:
+    """A reply may overdraw the bucket; requests are refused until it has refilled."""
+
+    async def scenario() -> None:
+        async with serve(say("abcdefghij"), quota=True) as served:
+            limit(served, output_tokens_per_minute=6)
+            assert (await ask(served, max_tokens=3_000)).status_code == 200
+            await until(lambda: demands(served) > 1)
+            refused = await ask(served)
+            assert refused.status_code == 429
+            assert "6 output tokens per minute" in refused.json()["error"]["message"]
+            assert 40 <= int(refused.headers["retry-after"]) <= 60
+
+    asyncio.run(scenario())
+
+
+def test_requests_in_flight_are_bounded_over_gateways_and_free_at_the_end() -> None:
+    """Two may run, wherever; a third is refused until one has ended."""
+
+    async def scenario() -> None:
+        end = asyncio.Event()
+
+        async def wait_then_say(worker: FakeWorker, request: RequestAccepted) -> None:
+            await worker.start(request)
+            await end.wait()
+            await worker.say(request, *ids_of("ok"), stop=StopReason.END)
+
+        async with serve(wait_then_say, gateway_count=2, quota=True) as served:
+            limit(served, concurrency=2)
+            running = [asyncio.create_task(ask(served, gateway=number)) for number in range(2)]
+            await until(lambda: len(served.platform.worker.seen) == 2)
+            refused = await ask(served)
+            assert refused.status_code == 429
+            assert "2 concurrent requests" in refused.json()["error"]["message"]
+            assert refused.headers["retry-after"] == "1"
+            end.set()
+            assert [(await task).status_code for task in running] == [200, 200]
+            assert (await ask(served, gateway=1)).status_code == 200
+
+    asyncio.run(scenario())
+
+
+def test_a_replay_meets_no_limit_and_costs_nothing() -> None:
+    """The repeat of a keyed request is answered by any gateway though the bucket is empty."""
+
+    async def scenario() -> None:
+        async with serve(say("ok"), gateway_count=2, quota=True) as served:
+            limit(served, requests_per_minute=2)
+            keyed = {"headers": {"idempotency-key": "one"}}
+            first = await ask(served, **keyed)
+            repeats = [await ask(served, gateway=number % 2, **keyed) for number in range(4)]
+            assert [answer.status_code for answer in (first, *repeats)] == [200] * 5
+            assert repeats[0].headers["anthropic-ratelimit-requests-remaining"] == "1"
+            assert (await ask(served, gateway=1)).status_code == 200
+            assert (await ask(served)).status_code == 429
+            again = await ask(served, **keyed)
+            assert again.status_code == 200 and again.headers["idempotent-replayed"] == "true"
+            other = await ask(served, headers={"idempotency-key": "two"})
+            assert other.status_code == 429, "a refusal is not stored, and no claim is made"
+
+    asyncio.run(scenario())
+
+
+def test_without_the_service_each_gateway_goes_by_its_share() -> None:
+    """After a bounded wait half of the limit passes at each of two gateways, then no more; when the
+    service is back, it knows of what was spent."""
+
+    async def scenario() -> None:
+        async with serve(say("ok"), gateway_count=2, quota=True) as served:
+            served.service[0].cancel()
+            await asyncio.gather(*served.service, return_exceptions=True)
+            limit(served, requests_per_minute=6)
+            answers = [
+                await asyncio.gather(*(ask(served, gateway=gateway) for _ in range(5)))
+                for gateway in (0, 1)
+            ]
+            for at_one in answers:
+                assert sorted(each.status_code for each in at_one) == [200] * 3 + [429] * 2
+            again = quota_service(served.platform.broker, "stream-app/2")
+            leases = [deps.quota.lease(deps.control.limits["acme"]) for deps in served.all_deps]
+            await until(lambda: not any(lease.away for lease in leases))
+            more = [(await ask(served, gateway=number % 2)).status_code for number in range(4)]
+            assert more.count(200) <= 1, "a full bucket would let four pass"
+            again.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_service_that_restarts_continues_where_the_log_stands() -> None:
+    """A second service neither fills buckets anew nor empties them; the first one's grants end."""
+
+    async def scenario() -> None:
+        async with serve(say("ok"), gateway_count=2, quota=True) as served:
+            limit(served, requests_per_minute=8)
+            before = [await ask(served, gateway=number % 2) for number in range(4)]
+            again = quota_service(served.platform.broker, "stream-app/2")
+            grants = TopicPartition(QUOTA_GRANTS, 0)
+            end = served.platform.broker.partition(grants).bounds
+            stood = end().end
+            await until(lambda: end().end > stood)
+            after = [await ask(served, gateway=number % 2) for number in range(8)]
+            passed = [each.status_code for each in (*before, *after)].count(200)
+            assert passed == 8
+            again.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_the_anthropic_sdk_waits_as_told_and_then_succeeds() -> None:
+    """The refusal is retried once by the SDK itself, after retry-after."""
+
+    async def scenario() -> None:
+        async with serve(say("ok"), quota=True) as served:
+            limit(served, requests_per_minute=30)
+            sdk = anthropic.AsyncAnthropic(base_url=served.url, api_key=served.key, max_retries=2)
+            async with sdk:
+                for _ in range(30):
+                    await sdk.with_options(max_retries=0).messages.create(
+                        model=MODEL, max_tokens=5, messages=MESSAGES
+                    )
+                with pytest.raises(anthropic.RateLimitError) as caught:
+                    await sdk.with_options(max_retries=0).messages.create(
+                        model=MODEL, max_tokens=5, messages=MESSAGES
+                    )
+                assert caught.value.type == "rate_limit_error"
+                assert 0 < float(caught.value.response.headers["retry-after"]) <= 3
+                seen = len(served.log.lines)
+                message = await sdk.messages.create(model=MODEL, max_tokens=5, messages=MESSAGES)
+                assert message.content
+            statuses = [line["status"] for line in served.log.lines[seen:]]
+            assert statuses == [429, 200]
+
+    asyncio.run(scenario())
+
+
+def test_used_up_tokens_of_a_month_end_in_one_attempt_of_either_sdk() -> None:
+    """Both SDKs show the error of an exhausted quota, and neither tries again."""
+
+    async def scenario() -> None:
+        async with serve(say("ok"), quota=True) as served:
+            limit(served, tokens_per_month=100)
+            totals = UsageTotals(
+                org="acme",
+                requests=1,
+                input_tokens=90,
+                cached_tokens=0,
+                output_tokens=10,
+                cost_nano=0,
+                partition=0,
+                next_offset=1,
+                month=month_of(served.deps.clock.now_ms()) - 1,
+                month_input_tokens=90,
+                month_output_tokens=10,
+            )
+            served.deps.totals.apply(totals)
+            assert (await ask(served)).status_code == 200, "last month's use does not count"
+            now = month_of(served.deps.clock.now_ms())
+            served.deps.totals.apply(replace(totals, month=now))
+            seen = len(served.log.lines)
+            async with anthropic.AsyncAnthropic(base_url=served.url, api_key=served.key) as sdk:
+                with pytest.raises(anthropic.RateLimitError) as caught:
+                    await sdk.messages.create(model=MODEL, max_tokens=5, messages=MESSAGES)
+            body: Any = caught.value.body
+            assert body["error"]["details"] == {"error_code": "enforced_spend_limit_reached"}
+            async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key=served.key) as other:
+                with pytest.raises(openai.RateLimitError) as refused:
+                    await other.chat.completions.create(model=MODEL, messages=MESSAGES)
+            assert refused.value.type == refused.value.code == "insufficient_quota"
+            for error in (caught.value, refused.value):
+                assert error.response.headers["x-should-retry"] == "false"
+                assert "retry-after" not in error.response.headers
+            assert len(served.log.lines) == seen + 2, "one attempt each"
+            assert (await ask(served, COUNT)).status_code == 200, "counting is free"
+            assert demands(served) == 0
+
+    asyncio.run(scenario())
