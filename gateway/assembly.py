@@ -19,10 +19,11 @@ from gateway.grammars import Grammars
 from gateway.parts import Wiring, build_parts
 from gateway.prompts import Prompts
 from gateway.quota import Quota
+from gateway.rereading import OpenReader
 from gateway.submission import ServedModel
 from gateway.totals import TotalsTail, TotalsView
 from infra.config import Config
-from infra.control import ControlTail, ControlView
+from infra.control import Bury, ControlTail, ControlView
 from infra.dead_letters import DeadLetters
 from infra.errors import StartupError
 from infra.fleet import FleetReporter, FleetTail, FleetView
@@ -91,36 +92,9 @@ class Gateway:
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
         )
-        self._parts = build_parts(
-            Wiring(
-                clock=clock,
-                entropy=entropy,
-                control=control,
-                live_workers=lambda: self._fleet.live("worker", config.pool),
-                partition=_preferred_partition(config.process),
-                reply_reader=self._reply_log,
-                claim_reader=self._claim_log,
-                open_reader=open_reader,
-                requests=WatchedWriter(self._requests, pulse),
-                closes=self._closes,
-                claims=self._claims,
-                gateway=self._incarnation,
-                model=_served_model(config),
-                bury=bury,
-                inflight_max=config.gateway_inflight_max,
-                log_silent_s=pulse.silent_s,
-                grace_ms=config.resumable_grace_ms,
-            )
-        )
+        self._parts = build_parts(self._wiring(clock, entropy, control, bury, pulse, open_reader))
         metrics = Metrics()
-        self._quota = Quota(
-            clock=clock,
-            reader=self._grants_log,
-            writer=self._demands,
-            gateway=self._incarnation,
-            metrics=metrics,
-            live_gateways=lambda: len(self._fleet.live("gateway")),
-        )
+        self._quota = self._make_quota(clock, metrics)
         self.deps = self._deps(clock, entropy, metrics, control, totals)
         self._health = HealthServer(
             "127.0.0.1",
@@ -196,6 +170,46 @@ class Gateway:
         await self.deps.grammars.stop()
         await asyncio.gather(
             *(part.close() for part in self._connections()), return_exceptions=True
+        )
+
+    def _wiring(
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        control: ControlView,
+        bury: Bury,
+        pulse: Pulse,
+        open_reader: OpenReader,
+    ) -> Wiring:
+        config = self._config
+        return Wiring(
+            clock=clock,
+            entropy=entropy,
+            control=control,
+            live_workers=lambda: self._fleet.live("worker", config.pool),
+            partition=_preferred_partition(config.process),
+            reply_reader=self._reply_log,
+            claim_reader=self._claim_log,
+            open_reader=open_reader,
+            requests=WatchedWriter(self._requests, pulse),
+            closes=self._closes,
+            claims=self._claims,
+            gateway=self._incarnation,
+            model=_served_model(config),
+            bury=bury,
+            inflight_max=config.gateway_inflight_max,
+            log_silent_s=pulse.silent_s,
+            grace_ms=config.resumable_grace_ms,
+        )
+
+    def _make_quota(self, clock: Clock, metrics: Metrics) -> Quota:
+        return Quota(
+            clock=clock,
+            reader=self._grants_log,
+            writer=self._demands,
+            gateway=self._incarnation,
+            metrics=metrics,
+            live_gateways=lambda: len(self._fleet.live("gateway")),
         )
 
     def _deps(

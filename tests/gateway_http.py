@@ -163,14 +163,9 @@ async def serve(
         ]
         working = [asyncio.create_task(deps.quota.run()) for deps in made] if quota else []
         service = [quota_service(core.broker)] if quota else []
-        listeners = [listen("127.0.0.1", 0) for _ in made]
-        if send_buffer_bytes is not None:  # accepted sockets inherit it
-            for listener in listeners:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-        servers = [
-            HttpServer(build_app(deps), [listener])
-            for deps, listener in zip(made, listeners, strict=True)
-        ]
+        listeners = [_listener(send_buffer_bytes) for _ in made]
+        parts_of = zip(made, listeners, strict=True)
+        servers = [HttpServer(build_app(deps), [listener]) for deps, listener in parts_of]
         for server in servers:
             await server.start()
         urls = [f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
@@ -196,6 +191,13 @@ async def serve(
             for server in servers:
                 await server.stop()
             await grammars.stop()
+
+
+def _listener(send_buffer_bytes: int | None) -> socket.socket:
+    listener = listen("127.0.0.1", 0)
+    if send_buffer_bytes is not None:  # accepted sockets inherit it
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+    return listener
 
 
 def quota_service(broker: MemoryBroker, name: str = "stream-app/1") -> asyncio.Task[None]:

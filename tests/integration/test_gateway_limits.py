@@ -211,7 +211,7 @@ def test_a_replay_meets_no_limit_and_costs_nothing() -> None:
     async def scenario() -> None:
         async with serve(say("ok"), gateway_count=2, quota=True) as served:
             limit(served, requests_per_minute=2)
-            keyed = {"headers": {"idempotency-key": "one"}}
+            keyed: Any = {"headers": {"idempotency-key": "one"}}
             first = await ask(served, **keyed)
             repeats = [await ask(served, gateway=number % 2, **keyed) for number in range(4)]
             assert [answer.status_code for answer in (first, *repeats)] == [200] * 5
