@@ -41,7 +41,7 @@ class LimitName(StrEnum):
 _NAMES = (LimitName.REQUESTS, LimitName.REQUESTS, LimitName.INPUT, LimitName.OUTPUT)
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class Ask(Struct, kw_only=True):
     """What one request needs at once."""
 
     amounts: tuple[int, ...] = _NOTHING
@@ -50,6 +50,15 @@ class Ask(Struct, frozen=True, kw_only=True):
     """The bucket of output tokens must not be empty; what is produced is charged later."""
     slot: bool = False
     """Counts as in flight until it is let go."""
+    spends: tuple[tuple[int, int], ...] = ()
+    """Kinds and amounts, those alone that are not 0."""
+    needs: tuple[tuple[int, int], ...] = ()
+    """What must be there: that, and some output."""
+
+    def __post_init__(self) -> None:
+        self.spends = tuple([pair for pair in enumerate(self.amounts) if pair[1]])
+        output = ((int(Kind.OUTPUT), 1),) if self.some_output else ()
+        self.needs = (*self.spends, *output)
 
 
 class Lack(Struct, frozen=True, kw_only=True):
@@ -138,37 +147,22 @@ class OrgLease:
         `may_wait` tells whether the next grants may help one that lacks something.
         """
         self._used_s = now_s
-        lack = self.lack(ask, now_s)
-        if lack is not None:
-            return lack
-        for kind, amount in enumerate(ask.amounts):
-            if amount and self.limits.per_minute[kind] is not None:
+        if not self._passes(ask, now_s):
+            lack = self._find_lack(ask, now_s)
+            if lack is not None:
+                return lack
+        for kind, amount in ask.spends:
+            if self.limits.per_minute[kind] is not None:
                 self._spend(kind, amount)
         if ask.slot:
             self.in_flight += 1
-            self._peak = max(self._peak, self.in_flight)
+            if self.in_flight > self._peak:
+                self._peak = self.in_flight
         return None
 
     def lack(self, ask: Ask, now_s: float) -> Lack | None:
         """Return what keeps a request from passing; of several the one that takes longest."""
-        if self._share is not None:
-            self._refill_share(now_s)
-        elif now_s >= self._until_s:
-            self._expire()
-        worst: Lack | None = None
-        for kind, limit in enumerate(self.limits.per_minute):
-            amount = ask.amounts[kind] or (1 if kind == Kind.OUTPUT and ask.some_output else 0)
-            if limit is None or not amount or amount <= self._here(kind):
-                continue
-            if amount > limit:
-                return Lack(limit=_NAMES[kind], value=limit, retry_s=None)
-            retry_s = self._retry_s(kind, amount, limit, now_s)
-            if worst is None or (worst.retry_s or 0) < retry_s:
-                worst = Lack(limit=_NAMES[kind], value=limit, retry_s=retry_s)
-        slots = self.limits.concurrency
-        if worst is None and ask.slot and slots is not None and self.in_flight >= self._slots_now():
-            return Lack(limit=LimitName.CONCURRENCY, value=slots, retry_s=_FLIGHT_RETRY_S)
-        return worst
+        return None if self._passes(ask, now_s) else self._find_lack(ask, now_s)
 
     def may_wait(self, ask: Ask, now_s: float) -> bool:
         """Tell whether a request that lacks something may get it from the next grants."""
@@ -177,10 +171,9 @@ class OrgLease:
         if self._levels is None or now_s >= self._until_s or self._base != self._seq:
             return True  # nothing is known, or an answer is on its way
         recalling = now_s < self._recall_until_s
-        for kind, limit in enumerate(self.limits.per_minute):
-            if limit is None:
+        for kind, amount in ask.needs:
+            if self.limits.per_minute[kind] is None:
                 continue
-            amount = ask.amounts[kind] or (kind == Kind.OUTPUT and ask.some_output)
             level = self._level(kind, now_s + _RECALL_S)  # it may refill while it waits
             within = self.left[kind] + self._refunds[kind] + level // PARTS
             if amount > within + (self._held_elsewhere[kind] if recalling else 0):
@@ -217,17 +210,15 @@ class OrgLease:
             return not self.idle
         if since_s < _PAUSE_S:
             return False
-        if self.slots_needed or any(self.need) or self._levels is None:
+        if self._levels is None or self.slots_needed or any(self.need):
             return True
-        return (
-            self._give_back
-            or self._tell
-            or any(
-                2 * self.left[kind] < self._want(kind) and self._level(kind, now_s) >= PARTS
-                for kind, limit in enumerate(self.limits.per_minute)
-                if limit is not None and self._spent[kind]
-            )
-        )
+        if self._give_back or self._tell:
+            return True
+        for kind, spent in enumerate(self._spent):
+            is_low = spent and 2 * self.left[kind] < self._want(kind)
+            if is_low and self._level(kind, now_s) >= PARTS:
+                return True
+        return False
 
     def demand(self, now_s: float) -> QuotaDemanded:
         """Return the next demand; whatever it says is as good as sent."""
@@ -321,6 +312,36 @@ class OrgLease:
             parts = self._level(kind, now_s) + (own + self._refunds[kind]) * PARTS
         parts = min(parts, limit * PARTS)
         return max(0, parts // PARTS), (limit * PARTS - parts) / limit / 1000
+
+    def _passes(self, ask: Ask, now_s: float) -> bool:
+        """Tell whether a lease that lives holds all of it: the way of nearly every request."""
+        if self._share is not None or now_s >= self._until_s:
+            return False
+        left, per_minute = self.left, self.limits.per_minute
+        for kind, amount in ask.needs:
+            if amount > left[kind] and per_minute[kind] is not None:
+                return False
+        return not ask.slot or self.limits.concurrency is None or self.in_flight < self._slots
+
+    def _find_lack(self, ask: Ask, now_s: float) -> Lack | None:
+        if self._share is not None:
+            self._refill_share(now_s)
+        elif now_s >= self._until_s:
+            self._expire()
+        worst: Lack | None = None
+        for kind, amount in ask.needs:
+            limit = self.limits.per_minute[kind]
+            if limit is None or amount <= self._here(kind):
+                continue
+            if amount > limit:
+                return Lack(limit=_NAMES[kind], value=limit, retry_s=None)
+            retry_s = self._retry_s(kind, amount, limit, now_s)
+            if worst is None or (worst.retry_s or 0) < retry_s:
+                worst = Lack(limit=_NAMES[kind], value=limit, retry_s=retry_s)
+        slots = self.limits.concurrency
+        if worst is None and ask.slot and slots is not None and self.in_flight >= self._slots_now():
+            return Lack(limit=LimitName.CONCURRENCY, value=slots, retry_s=_FLIGHT_RETRY_S)
+        return worst
 
     def _here(self, kind: int) -> int:
         """Return the units that may be spent here without asking anybody."""

@@ -5,7 +5,8 @@ headers".
 """
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -29,48 +30,61 @@ class Left(Struct, frozen=True, kw_only=True):
 
 def headers_of(dialect: Dialect, now_ms: int, left: list[Left]) -> list[tuple[bytes, bytes]]:
     """Return the headers that tell of these limits; none for limits that there are not."""
-    requests = [each for each in left if each.name == "requests"]
-    tokens = [each for each in left if each.name != "requests"]
-    tightest = min(tokens, key=lambda each: each.remaining / each.limit, default=None)
-    pairs: list[tuple[str, str]] = []
+    tightest: Left | None = None
+    for each in left:
+        if each.name == "requests":
+            continue
+        if tightest is None or each.remaining * tightest.limit < tightest.remaining * each.limit:
+            tightest = each
+    pairs: list[tuple[bytes, bytes]] = []
     if dialect is Dialect.ANTHROPIC:
-        named = [(each.name, each) for each in left]
+        for each in left:
+            pairs += _anthropic(each.name, each, now_ms)
         if tightest is not None:
-            named.append(("tokens", tightest))
-        for name, each in named:
-            pairs += _anthropic(name, each, now_ms)
-    else:
-        if requests:
-            pairs += _openai("requests", requests[0])
-        if tightest is not None:
-            pairs += _openai("tokens", tightest)
-    return [(name.encode(), value.encode()) for name, value in pairs]
+            pairs += _anthropic("tokens", tightest, now_ms)
+        return pairs
+    for each in left:
+        if each.name == "requests":
+            pairs += _openai("requests", each)
+    return pairs if tightest is None else pairs + _openai("tokens", tightest)
 
 
-def _anthropic(name: str, left: Left, now_ms: int) -> list[tuple[str, str]]:
+def _anthropic(name: str, left: Left, now_ms: int) -> list[tuple[bytes, bytes]]:
     remaining = left.remaining
     if name != "requests":
         half = _TOKENS_ROUNDED_TO // 2
         rounded = (remaining + half) // _TOKENS_ROUNDED_TO * _TOKENS_ROUNDED_TO
         remaining = min(left.limit, rounded)
+    limit, what_remains, reset = _names("anthropic-ratelimit-{0}-{1}", name)
     full_s = math.ceil(now_ms / 1000 + left.full_in_s)
-    reset = (datetime.fromtimestamp(0, UTC) + timedelta(seconds=full_s)).strftime(
-        "%Y-%m-%dT%H:%M:%SZ"
+    return [
+        (limit, b"%d" % left.limit),
+        (what_remains, b"%d" % remaining),
+        (reset, _moment(full_s)),
+    ]
+
+
+def _openai(name: str, left: Left) -> list[tuple[bytes, bytes]]:
+    limit, what_remains, reset = _names("x-ratelimit-{1}-{0}", name)
+    return [
+        (limit, b"%d" % left.limit),
+        (what_remains, b"%d" % left.remaining),
+        (reset, duration(left.full_in_s).encode()),
+    ]
+
+
+@lru_cache(maxsize=16)
+def _names(form: str, name: str) -> tuple[bytes, bytes, bytes]:
+    limit, remaining, reset = (
+        form.format(name, what).encode() for what in ("limit", "remaining", "reset")
     )
-    prefix = f"anthropic-ratelimit-{name}"
-    return [
-        (f"{prefix}-limit", str(left.limit)),
-        (f"{prefix}-remaining", str(remaining)),
-        (f"{prefix}-reset", reset),
-    ]
+    return limit, remaining, reset
 
 
-def _openai(name: str, left: Left) -> list[tuple[str, str]]:
-    return [
-        (f"x-ratelimit-limit-{name}", str(left.limit)),
-        (f"x-ratelimit-remaining-{name}", str(left.remaining)),
-        (f"x-ratelimit-reset-{name}", duration(left.full_in_s)),
-    ]
+@lru_cache(maxsize=256)
+def _moment(time_s: int) -> bytes:
+    """Return a time as RFC 3339 has it; many answers of a minute tell the same few."""
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
 
 
 def duration(seconds: float) -> str:

@@ -93,8 +93,8 @@ class Admission:
         """Take everything that a request of so many tokens needs; once. Raises LimitReached."""
         await self.enter()
         if self._input is None:
-            amounts = tuple(prompt_tokens if kind == Kind.INPUT else 0 for kind in range(KINDS))
-            await self._take(Ask(amounts=amounts))
+            if self._limits.per_minute[Kind.INPUT] is not None:
+                await self._take(Ask(amounts=(0, 0, prompt_tokens, 0)))
             self._input = prompt_tokens
 
     def follow(self, followed: Followed) -> None:

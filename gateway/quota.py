@@ -215,8 +215,9 @@ class Quota:
             self.wake(lease)
 
     def _stir(self, lease: OrgLease) -> None:
-        if lease.limits.leased:
-            self._active.add(lease.limits.org)
+        org_limits = lease.limits
+        if org_limits.org not in self._active and org_limits.leased:
+            self._active.add(org_limits.org)
             self._stirred.set()
 
     async def _wait(self, lease: OrgLease, timeout_s: float) -> None:

@@ -5,11 +5,14 @@ id.
 """
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from msgspec import Struct
 
 from schemas.fold import ReplyFold
 from schemas.replies import StageTimes
+
+_DAY_MS = 24 * 3_600_000
 
 
 class UsageRecorded(Struct, frozen=True, kw_only=True):
@@ -66,7 +69,12 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
 
 def month_of(time_ms: int) -> int:
     """Return the calendar month (UTC) of a time: 202612."""
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return _month_of_day(time_ms // _DAY_MS)
+
+
+@lru_cache(maxsize=64)
+def _month_of_day(day: int) -> int:
+    moment = datetime.fromtimestamp(day * _DAY_MS // 1000, UTC)
     return 100 * moment.year + moment.month
 
 

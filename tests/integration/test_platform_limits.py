@@ -17,7 +17,7 @@ def command(platform: Platform, *arguments: str) -> str:
     """Run a `millstream` command on the platform's data folder; return what it prints."""
     result = platform.command(*arguments)
     assert result.returncode == 0, result.stderr
-    return result.stdout
+    return str(result.stdout)
 
 
 def ask(url: str, key: str, *, count: bool = False) -> httpx.Response:
