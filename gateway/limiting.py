@@ -82,20 +82,26 @@ class Admission:
 
     async def enter(self, *, counts: bool = False) -> None:
         """Take a request, and a place in flight; once. Raises LimitReached, QuotaExhausted."""
-        if self._spent is None:
-            if not counts:
-                self._require_month()
-            ask = _COUNT if counts else _ENTER
-            await self._take(ask)
-            self._spent = ask
+        if self._spent is not None:
+            return
+        if not counts:
+            self._require_month()
+        ask = _COUNT if counts else _ENTER
+        if not self._deps.quota.take_now(self._lease, ask):
+            await self._wait_for(ask)
+        self._spent = ask
 
     async def begin(self, prompt_tokens: int) -> None:
         """Take everything that a request of so many tokens needs; once. Raises LimitReached."""
-        await self.enter()
-        if self._input is None:
-            if self._limits.per_minute[Kind.INPUT] is not None:
-                await self._take(Ask(amounts=(0, 0, prompt_tokens, 0)))
-            self._input = prompt_tokens
+        if self._spent is None:
+            await self.enter()
+        if self._input is not None:
+            return
+        if self._limits.per_minute[Kind.INPUT] is not None:
+            ask = Ask(amounts=(0, 0, prompt_tokens, 0))
+            if not self._deps.quota.take_now(self._lease, ask):
+                await self._wait_for(ask)
+        self._input = prompt_tokens
 
     def follow(self, followed: Followed) -> None:
         """Keep what was taken until the reply's end is read back, and correct it then."""
@@ -152,7 +158,7 @@ class Admission:
         self._spent = None
         self._deps.quota.ended(self, self._lease)
 
-    async def _take(self, ask: Ask) -> None:
+    async def _wait_for(self, ask: Ask) -> None:
         lack = await self._deps.quota.take(self._lease, ask)
         if lack is not None:
             raise self._refusal(lack)

@@ -84,15 +84,20 @@ class Quota:
         self._refused(lease, now_s)
         return lack
 
+    def take_now(self, lease: OrgLease, ask: Ask) -> bool:
+        """Spend what a request needs where the lease holds it: the way of nearly every request."""
+        now_s = self._clock.monotonic_s()
+        if lease.take(ask, now_s) is not None:
+            return False
+        if lease.is_due(now_s):
+            self._demand(lease, now_s)
+        self._stir(lease)
+        return True
+
     async def take(self, lease: OrgLease, ask: Ask) -> Lack | None:
         """Spend what a request needs, at once or from the next grants; else what it lacks."""
         now_s = self._clock.monotonic_s()
         lack = lease.take(ask, now_s)
-        if lack is None:
-            if lease.is_due(now_s):
-                self._demand(lease, now_s)
-            self._stir(lease)
-            return None
         until_s = now_s + limits.QUOTA_ANSWER_MS / 1000
         _wait_for(lease, ask, 1)
         try:
