@@ -161,6 +161,7 @@ class Gateway:
         if self._fuse is not None:
             self._fuse.cancel()
         await self._parts.stop(limits.CLOSE_READ_BACK_MS / 1000)
+        await self._quota.stop()
         if self._control_tail.caught_up:  # else there is nobody to say goodbye to
             await self._reporter.say_goodbye()
         for task in self._tasks:

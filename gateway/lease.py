@@ -183,6 +183,10 @@ class OrgLease:
         free = self.limits.concurrency - self.in_flight - self._slots_elsewhere
         return free > 0 or (recalling and self._slots_elsewhere > 0)
 
+    def hand_back(self) -> None:
+        """Give back with the next demand what no request waits for."""
+        self._give_back = True
+
     def refused(self) -> None:
         """Tell soon what was spent: only then does the bucket refill as a client was told."""
         self._tell = any(self._spent)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from gateway.errors import Overloaded
 from gateway.lease import Ask, Lack, OrgLease
 from infra.errors import LogError
 from infra.metrics import Metrics
@@ -59,6 +60,7 @@ class Quota:
         """Orgs whose lease is not idle."""
         self._changed: dict[str, asyncio.Event] = {}
         """Where requests of an org wait."""
+        self._waiting = 0
         self._stirred = asyncio.Event()
         self._running: set[Running] = set()
         self._sending: set[asyncio.Task[None]] = set()
@@ -95,10 +97,16 @@ class Quota:
         return True
 
     async def take(self, lease: OrgLease, ask: Ask) -> Lack | None:
-        """Spend what a request needs, at once or from the next grants; else what it lacks."""
+        """Spend what a request needs, at once or from the next grants; else what it lacks.
+
+        Raises: Overloaded where too many wait.
+        """
         now_s = self._clock.monotonic_s()
         lack = lease.take(ask, now_s)
         until_s = now_s + limits.QUOTA_ANSWER_MS / 1000
+        if self._waiting >= limits.GATEWAY_INFLIGHT_MAX:
+            raise Overloaded("Overloaded: too many requests wait for their org's limits")
+        self._waiting += 1
         _wait_for(lease, ask, 1)
         try:
             while lack is not None and lack.retry_s is not None and lease.may_wait(ask, now_s):
@@ -112,6 +120,7 @@ class Quota:
                     return lease.take(ask, now_s)
                 lack = lease.take(ask, now_s)
         finally:
+            self._waiting -= 1
             _wait_for(lease, ask, -1)
         if lack is not None:
             self._refused(lease, now_s)
@@ -138,6 +147,14 @@ class Quota:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read_for_ever())
             group.create_task(self._tick_for_ever())
+
+    async def stop(self) -> None:
+        """Give back what leases hold: nobody here will spend it."""
+        now_s = self._clock.monotonic_s()
+        for org in self._active:
+            self._leases[org].hand_back()
+            self._demand(self._leases[org], now_s)
+        await asyncio.gather(*self._sending, return_exceptions=True)
 
     async def read_once(self) -> None:
         """Take the grants that have come. Raises LogError."""

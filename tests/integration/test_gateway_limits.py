@@ -15,7 +15,15 @@ from msgspec.structs import replace
 
 from infra.ports import TopicPartition
 from schemas.operations import ControlRecord, LimitsSet
-from schemas.replies import StopReason
+from schemas.replies import (
+    ChoiceTokens,
+    Delta,
+    Entry,
+    StageTimes,
+    Stop,
+    StopReason,
+    Terminal,
+)
 from schemas.requests import RequestAccepted
 from schemas.topics import QUOTA_DEMANDS, QUOTA_GRANTS
 from schemas.usage import UsageTotals, month_of
@@ -159,6 +167,59 @@ def test_input_is_charged_as_the_prompt_and_too_long_a_prompt_never_passes() -> 
             assert never.status_code == 429 and "never" in never.json()["error"]["message"]
             assert never.headers["x-should-retry"] == "false"
             assert "retry-after" not in never.headers
+
+    asyncio.run(scenario())
+
+
+def test_cached_input_is_given_back_at_the_end() -> None:
+    """What the prefix cache held did not count: the second prompt finds room for itself again."""
+
+    async def cached(worker: FakeWorker, request: RequestAccepted) -> None:
+        await worker.start(request)
+        said, prompt = tuple(ids_of("ok")), request.header.prompt_tokens
+        stop = Stop(reason=StopReason.END)
+        terminal = Terminal(
+            stops=(stop,),
+            stages=StageTimes(taken_ms=1, started_ms=1, first_token_ms=1, finished_ms=1),
+            tokens=(ChoiceTokens(segment=0, choice=0, token_ids=said),),
+        )
+        delta = Delta(
+            request_id=request.request_id,
+            attempt="a1",
+            segment=0,
+            choice=0,
+            first_index=0,
+            token_ids=said,
+            cached_tokens=prompt - 1,
+            stop=stop,
+            terminal=terminal,
+        )
+        await worker.append(request, Entry(delta=delta))
+
+    async def scenario() -> None:
+        async with serve(cached, quota=True) as served:
+            first = (await ask(served)).json()["usage"]
+            prompt = first["input_tokens"] + first["cache_read_input_tokens"]
+            limit(served, input_tokens_per_minute=prompt + 5)
+            for _ in range(5):
+                assert (await ask(served)).status_code == 200
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_loses_the_race_for_a_key_gets_back_what_it_paid() -> None:
+    """Ten calls under one key at two gateways are one request, whoever started it."""
+
+    async def scenario() -> None:
+        async with serve(say("ok", pause_s=0.02), gateway_count=2, quota=True) as served:
+            limit(served, requests_per_minute=12)
+            keyed: Any = {"headers": {"idempotency-key": "one"}}
+            calls = (ask(served, gateway=number % 2, **keyed) for number in range(10))
+            answers = await asyncio.gather(*calls)
+            assert [answer.status_code for answer in answers] == [200] * 10
+            assert len(served.platform.worker.seen) == 1
+            rest = [(await ask(served, gateway=number % 2)).status_code for number in range(12)]
+            assert rest == [200] * 11 + [429]
 
     asyncio.run(scenario())
 
