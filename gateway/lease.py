@@ -7,15 +7,14 @@ passed in, and nothing is sent. Called by `quota.py`; the other side is `schemas
 
 import math
 from collections.abc import Sequence
-from enum import StrEnum
 from operator import add
 
-from msgspec import Struct
-
+from gateway.ask import LIMIT_NAMES, Ask, Lack, LimitName
+from gateway.own_share import OwnShare
 from schemas import limits
-from schemas.quota import KINDS, PARTS, Kind, OrgLimits, QuotaDemanded, QuotaGranted, refilled
+from schemas.quota import KINDS, PARTS, OrgLimits, QuotaDemanded, QuotaGranted, refilled
 
-__all__ = ["Ask", "Lack", "LimitName", "OrgLease"]
+__all__ = ["OrgLease"]
 
 _NOTHING = (0,) * KINDS
 _RECALL_S = limits.QUOTA_RECALL_MS / 1000
@@ -26,48 +25,6 @@ _SPEND_S = (limits.QUOTA_TERM_MS - limits.QUOTA_MARGIN_MS) / 1000
 _KEEP_S = limits.QUOTA_KEEP_MS / 1000
 _FLIGHT_RETRY_S = 1.0
 """Nobody knows when a request in flight ends."""
-
-
-class LimitName(StrEnum):
-    """A limit as messages, metrics and log lines name it."""
-
-    REQUESTS = "requests_per_minute"
-    INPUT = "input_tokens_per_minute"
-    OUTPUT = "output_tokens_per_minute"
-    CONCURRENCY = "concurrency"
-    MONTH = "tokens_per_month"
-
-
-_NAMES = (LimitName.REQUESTS, LimitName.REQUESTS, LimitName.INPUT, LimitName.OUTPUT)
-
-
-class Ask(Struct, kw_only=True):
-    """What one request needs at once."""
-
-    amounts: tuple[int, ...] = _NOTHING
-    """Spent, by kind."""
-    some_output: bool = False
-    """The bucket of output tokens must not be empty; what is produced is charged later."""
-    slot: bool = False
-    """Counts as in flight until it is let go."""
-    spends: tuple[tuple[int, int], ...] = ()
-    """Kinds and amounts, those alone that are not 0."""
-    needs: tuple[tuple[int, int], ...] = ()
-    """What must be there: that, and some output."""
-
-    def __post_init__(self) -> None:
-        self.spends = tuple([pair for pair in enumerate(self.amounts) if pair[1]])
-        output = ((int(Kind.OUTPUT), 1),) if self.some_output else ()
-        self.needs = (*self.spends, *output)
-
-
-class Lack(Struct, frozen=True, kw_only=True):
-    """Why a request cannot pass now."""
-
-    limit: LimitName
-    value: int
-    retry_s: float | None
-    """When the same request would pass if nobody else spent; None = never under this limit."""
 
 
 class OrgLease:
@@ -105,10 +62,8 @@ class OrgLease:
         self._give_back = self._tell = False
         self._used_s = -math.inf
         """When a request came last."""
-        self._share: list[int] | None = None
-        """Parts of this gateway's own share, while the service does not answer."""
-        self._share_s = 0.0
-        self._share_of = 1
+        self._share: OwnShare | None = None
+        """What this gateway goes by while the service does not answer."""
 
     @property
     def away(self) -> bool:
@@ -196,7 +151,7 @@ class OrgLease:
         if self.limits.per_minute[kind] is not None and amount:
             self._refunds[kind] += amount
             if self._share is not None:
-                self._share[kind] += amount * PARTS
+                self._share.spend(kind, -amount)
 
     def charge(self, kind: int, amount: int) -> None:
         """Spend what was produced already: the bucket may go below zero."""
@@ -296,12 +251,8 @@ class OrgLease:
             return False
         self._asked_s = None  # its grant is taken still, if it comes before the next demand
         if self._share is None:
-            self._share_of, self._share_s = max(1, gateways), now_s
-            self._share = [
-                (self._level(kind, now_s) if self._levels else (limit or 0) * PARTS)
-                // self._share_of
-                for kind, limit in enumerate(self.limits.per_minute)
-            ]
+            levels = [self._level(kind, now_s) for kind in range(KINDS)]
+            self._share = OwnShare(self.limits, levels, gateways, now_s)
         return True
 
     def remaining(self, kind: int, now_s: float) -> tuple[int, float]:
@@ -309,8 +260,8 @@ class OrgLease:
         limit = self.limits.per_minute[kind]
         assert limit is not None, "asked for a limit that there is"
         if self._share is not None:
-            self._refill_share(now_s)
-            parts = self._share[kind]
+            self._share.refill(now_s)
+            parts = self._share.parts(kind)
         else:
             own = self.left[kind] if now_s < self._until_s else min(0, self.left[kind])
             parts = self._level(kind, now_s) + (own + self._refunds[kind]) * PARTS
@@ -329,7 +280,7 @@ class OrgLease:
 
     def _find_lack(self, ask: Ask, now_s: float) -> Lack | None:
         if self._share is not None:
-            self._refill_share(now_s)
+            self._share.refill(now_s)
         elif now_s >= self._until_s:
             self._expire()
         worst: Lack | None = None
@@ -338,31 +289,29 @@ class OrgLease:
             if limit is None or amount <= self._here(kind):
                 continue
             if amount > limit:
-                return Lack(limit=_NAMES[kind], value=limit, retry_s=None)
+                return Lack(limit=LIMIT_NAMES[kind], value=limit, retry_s=None)
             retry_s = self._retry_s(kind, amount, limit, now_s)
             if worst is None or (worst.retry_s or 0) < retry_s:
-                worst = Lack(limit=_NAMES[kind], value=limit, retry_s=retry_s)
-        slots = self.limits.concurrency
-        if worst is None and ask.slot and slots is not None and self.in_flight >= self._slots_now():
-            return Lack(limit=LimitName.CONCURRENCY, value=slots, retry_s=_FLIGHT_RETRY_S)
-        return worst
+                worst = Lack(limit=LIMIT_NAMES[kind], value=limit, retry_s=retry_s)
+        slots, allowed = self.limits.concurrency, self._slots
+        if worst is not None or not ask.slot or slots is None:
+            return worst
+        if self._share is not None:
+            allowed = self._share.slots
+        if self.in_flight < allowed:
+            return None
+        return Lack(limit=LimitName.CONCURRENCY, value=slots, retry_s=_FLIGHT_RETRY_S)
 
     def _here(self, kind: int) -> int:
         """Return the units that may be spent here without asking anybody."""
-        return self.left[kind] if self._share is None else self._share[kind] // PARTS
-
-    def _slots_now(self) -> int:
-        if self._share is None:
-            return self._slots
-        return -(-(self.limits.concurrency or 0) // self._share_of)
+        return self.left[kind] if self._share is None else self._share.parts(kind) // PARTS
 
     def _retry_s(self, kind: int, amount: int, limit: int, now_s: float) -> float:
         if self._share is not None:
-            missing, rate = amount * PARTS - self._share[kind], limit / self._share_of
-        else:
-            own = self.left[kind] + self._refunds[kind]
-            missing, rate = (amount - own) * PARTS - self._level(kind, now_s), limit
-        return max(0.0, missing / rate / 1000)
+            return self._share.wait_s(kind, amount)
+        own = self.left[kind] + self._refunds[kind]
+        missing = (amount - own) * PARTS - self._level(kind, now_s)
+        return max(0.0, missing / limit / 1000)
 
     def _level(self, kind: int, now_s: float) -> int:
         """Return the parts in the org's bucket by now, if nobody else spends."""
@@ -382,7 +331,7 @@ class OrgLease:
         self.left[kind] -= amount
         self._spent[kind] += amount
         if self._share is not None:
-            self._share[kind] -= amount * PARTS
+            self._share.spend(kind, amount)
 
     def _expire(self) -> None:
         """Spend no more of a lease whose term is over; what was overdrawn stays owed."""
@@ -390,13 +339,3 @@ class OrgLease:
         for kind in range(KINDS):
             if self.left[kind] > 0:
                 self.left[kind] = 0
-
-    def _refill_share(self, now_s: float) -> None:
-        assert self._share is not None
-        elapsed_ms = int(1000 * (now_s - self._share_s))
-        self._share_s += elapsed_ms / 1000
-        for kind, limit in enumerate(self.limits.per_minute):
-            full = max((limit or 0) // self._share_of, 1) * PARTS
-            self._share[kind] = min(
-                full, self._share[kind] + (limit or 0) * elapsed_ms // self._share_of
-            )

@@ -7,10 +7,11 @@ for orgs with limits alone.
 
 import math
 
+from gateway.ask import Ask, Lack, LimitName
 from gateway.call import Call
 from gateway.deps import Deps
 from gateway.errors import LimitReached, QuotaExhausted
-from gateway.lease import Ask, Lack, LimitName, OrgLease
+from gateway.lease import OrgLease
 from gateway.limit_headers import Left, headers_of
 from gateway.reader import Followed
 from schemas import limits

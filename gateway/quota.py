@@ -10,8 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from gateway.ask import Ask, Lack
 from gateway.errors import Overloaded
-from gateway.lease import Ask, Lack, OrgLease
+from gateway.lease import OrgLease
 from infra.errors import LogError
 from infra.metrics import Metrics
 from infra.ports import Clock, LogReader, LogWriter, TopicPartition

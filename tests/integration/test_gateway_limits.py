@@ -7,14 +7,9 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
-import anthropic
-import httpx
-import openai
 import pytest
-from msgspec.structs import replace
 
 from infra.ports import TopicPartition
-from schemas.operations import ControlRecord, LimitsSet
 from schemas.replies import (
     ChoiceTokens,
     Delta,
@@ -25,36 +20,11 @@ from schemas.replies import (
     Terminal,
 )
 from schemas.requests import RequestAccepted
-from schemas.topics import QUOTA_DEMANDS, QUOTA_GRANTS
-from schemas.usage import UsageTotals, month_of
-from tests.gateway_calls import ANTHROPIC, MESSAGES, OPENAI, PATHS, body_of, headers_of, say
-from tests.gateway_http import MODEL, Served, ids_of, quota_service, serve
+from schemas.topics import QUOTA_GRANTS
+from tests.gateway_calls import OPENAI, PATHS, say
+from tests.gateway_http import ids_of, quota_service, serve
 from tests.gateway_platform import FakeWorker, until
-
-COUNT = f"{ANTHROPIC}/count_tokens"
-
-
-def limit(served: Served, **allowed: int) -> None:
-    """Set the limits of the org that the keys belong to."""
-    fact = LimitsSet(org="acme", set_ms=0, **allowed)
-    served.platform.control.apply(ControlRecord(limits_set=fact))
-
-
-def demands(served: Served) -> int:
-    """Return how many records the demands topic has."""
-    return served.platform.broker.partition(TopicPartition(QUOTA_DEMANDS, 0)).bounds().end
-
-
-async def ask(
-    served: Served, path: str = ANTHROPIC, gateway: int = 0, **more: Any
-) -> httpx.Response:
-    """Send one small request to a gateway."""
-    headers = headers_of(path, served.key, **more.pop("headers", {}))
-    body = body_of(path, **more)
-    if path == COUNT:
-        del body["max_tokens"]
-    async with httpx.AsyncClient(base_url=served.urls[gateway], timeout=5, verify=False) as http:
-        return await http.post(path, json=body, headers=headers)
+from tests.limited_calls import COUNT, ask, demands, limit
 
 
 async def say_cached(worker: FakeWorker, request: RequestAccepted) -> None:
@@ -328,75 +298,5 @@ def test_a_service_that_restarts_continues_where_the_log_stands() -> None:
             passed = [each.status_code for each in (*before, *after)].count(200)
             assert passed == 8
             again.cancel()
-
-    asyncio.run(scenario())
-
-
-def test_the_anthropic_sdk_waits_as_told_and_then_succeeds() -> None:
-    """The refusal is retried once by the SDK itself, after retry-after."""
-
-    async def scenario() -> None:
-        async with serve(say("ok"), quota=True) as served:
-            limit(served, requests_per_minute=30)
-            sdk = anthropic.AsyncAnthropic(base_url=served.url, api_key=served.key, max_retries=2)
-            async with sdk:
-                for _ in range(30):
-                    await sdk.with_options(max_retries=0).messages.create(
-                        model=MODEL, max_tokens=5, messages=MESSAGES
-                    )
-                with pytest.raises(anthropic.RateLimitError) as caught:
-                    await sdk.with_options(max_retries=0).messages.create(
-                        model=MODEL, max_tokens=5, messages=MESSAGES
-                    )
-                assert caught.value.type == "rate_limit_error"
-                assert 0 < float(caught.value.response.headers["retry-after"]) <= 3
-                seen = len(served.log.lines)
-                message = await sdk.messages.create(model=MODEL, max_tokens=5, messages=MESSAGES)
-                assert message.content
-            statuses = [line["status"] for line in served.log.lines[seen:]]
-            assert statuses == [429, 200]
-
-    asyncio.run(scenario())
-
-
-def test_used_up_tokens_of_a_month_end_in_one_attempt_of_either_sdk() -> None:
-    """Both SDKs show the error of an exhausted quota, and neither tries again."""
-
-    async def scenario() -> None:
-        async with serve(say("ok"), quota=True) as served:
-            limit(served, tokens_per_month=100)
-            totals = UsageTotals(
-                org="acme",
-                requests=1,
-                input_tokens=90,
-                cached_tokens=0,
-                output_tokens=10,
-                cost_nano=0,
-                partition=0,
-                next_offset=1,
-                month=month_of(served.deps.clock.now_ms()) - 1,
-                month_input_tokens=90,
-                month_output_tokens=10,
-            )
-            served.deps.totals.apply(totals)
-            assert (await ask(served)).status_code == 200, "last month's use does not count"
-            now = month_of(served.deps.clock.now_ms())
-            served.deps.totals.apply(replace(totals, month=now))
-            seen = len(served.log.lines)
-            async with anthropic.AsyncAnthropic(base_url=served.url, api_key=served.key) as sdk:
-                with pytest.raises(anthropic.RateLimitError) as caught:
-                    await sdk.messages.create(model=MODEL, max_tokens=5, messages=MESSAGES)
-            body: Any = caught.value.body
-            assert body["error"]["details"] == {"error_code": "enforced_spend_limit_reached"}
-            async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key=served.key) as other:
-                with pytest.raises(openai.RateLimitError) as refused:
-                    await other.chat.completions.create(model=MODEL, messages=MESSAGES)
-            assert refused.value.type == refused.value.code == "insufficient_quota"
-            for error in (caught.value, refused.value):
-                assert error.response.headers["x-should-retry"] == "false"
-                assert "retry-after" not in error.response.headers
-            assert len(served.log.lines) == seen + 2, "one attempt each"
-            assert (await ask(served, COUNT)).status_code == 200, "counting is free"
-            assert demands(served) == 0
 
     asyncio.run(scenario())

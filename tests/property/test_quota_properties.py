@@ -7,7 +7,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.lease import Ask, OrgLease
+from gateway.ask import Ask
+from gateway.lease import OrgLease
 from schemas.operations import LimitsSet
 from schemas.quota import (
     KINDS,

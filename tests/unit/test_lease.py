@@ -1,6 +1,7 @@
 """One org's lease at one gateway, and what headers tell of it."""
 
-from gateway.lease import Ask, LimitName, OrgLease
+from gateway.ask import Ask, LimitName
+from gateway.lease import OrgLease
 from gateway.limit_headers import Left, duration, headers_of
 from schemas import limits
 from schemas.operations import LimitsSet

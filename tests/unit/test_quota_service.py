@@ -2,7 +2,8 @@
 
 import asyncio
 
-from gateway.lease import Ask, OrgLease
+from gateway.ask import Ask
+from gateway.lease import OrgLease
 from infra.dead_letters import DeadLetters
 from infra.memory import MemoryBroker
 from infra.metrics import Metrics
