@@ -41,6 +41,8 @@ class OrgLease:
         self._seq = self._base = 0
         self._asked_s: float | None = None
         """When the demand went out that waits for its grant."""
+        self._unanswered_s: float | None = None
+        """When the first demand since the newest answer went out."""
         self._last_ask_s = -math.inf
         self._asked_left: list[int] = []
         self._asked_refunds = _NOTHING
@@ -203,6 +205,8 @@ class OrgLease:
         self._give_back = self._tell = False
         self._seq += 1
         self._asked_s = self._last_ask_s = now_s
+        if self._unanswered_s is None:
+            self._unanswered_s = now_s
         self._asked_left, self._asked_refunds = list(self.left), tuple(self._refunds)
         concurrency = self.limits.concurrency
         return QuotaDemanded(
@@ -235,6 +239,7 @@ class OrgLease:
             return  # an answer to what was asked again since, or a copy
         asked_s = self._last_ask_s
         self._asked_s, self._base, self._share = None, grant.seq, None
+        self._unanswered_s = None
         self._until_s = asked_s + _SPEND_S
         for kind in range(KINDS):
             self.left[kind] += grant.held[kind] - self._asked_left[kind]
@@ -245,14 +250,22 @@ class OrgLease:
             self._recall_until_s = now_s + _RECALL_S
             self._next_recall_s = now_s + _RECALL_S + _ANSWER_S
 
-    def tire(self, now_s: float, gateways: int) -> bool:
-        """Go by this gateway's own share where a demand was not answered in time; tell whether."""
-        if self._asked_s is None or now_s - self._asked_s < _ANSWER_S:
+    def tire(self, now_s: float, gateways: int, *, in_vain: bool = False) -> bool:
+        """Ask again what was not answered; tell whether this gateway goes by its own share now.
+
+        It does where its lease is over, or a request waited for a grant `in_vain`.
+        """
+        if self._asked_s is not None and now_s - self._asked_s >= _ANSWER_S:
+            self._asked_s = None  # its grant is taken still, if it comes before the next demand
+        if self._unanswered_s is None or self._share is not None:
             return False
-        self._asked_s = None  # its grant is taken still, if it comes before the next demand
-        if self._share is None:
-            levels = [self._level(kind, now_s) for kind in range(KINDS)]
-            self._share = OwnShare(self.limits, levels, gateways, now_s)
+        silent_s = now_s - self._unanswered_s
+        if silent_s < (_ANSWER_S / 2 if in_vain else _ANSWER_S):
+            return False
+        if now_s < self._until_s and not in_vain:
+            return False
+        levels = [self._level(kind, now_s) for kind in range(KINDS)]
+        self._share = OwnShare(self.limits, levels, gateways, now_s)
         return True
 
     def remaining(self, kind: int, now_s: float) -> tuple[int, float]:

@@ -7,14 +7,27 @@ headers".
 import math
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Final
 
 from msgspec import Struct
 
 from schemas.requests import Dialect
 
-__all__ = ["Left", "duration", "headers_of"]
+__all__ = ["LIMIT_HEADERS", "Left", "duration", "headers_of"]
 
 _TOKENS_ROUNDED_TO = 1_000
+
+
+LIMIT_HEADERS: Final = tuple(
+    form.format(kind, what)
+    for form, kinds in (
+        ("anthropic-ratelimit-{0}-{1}", ("requests", "input-tokens", "output-tokens", "tokens")),
+        ("x-ratelimit-{1}-{0}", ("requests", "tokens")),
+    )
+    for kind in kinds
+    for what in ("limit", "remaining", "reset")
+)
+"""All names that there are."""
 
 
 class Left(Struct, frozen=True, kw_only=True):

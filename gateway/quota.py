@@ -117,7 +117,7 @@ class Quota:
                 await self._wait(lease, until_s - now_s)
                 now_s = self._clock.monotonic_s()
                 if now_s >= until_s:
-                    self._tire(lease, now_s)
+                    self._tire(lease, now_s, in_vain=True)
                     return lease.take(ask, now_s)
                 lack = lease.take(ask, now_s)
         finally:
@@ -232,8 +232,8 @@ class Quota:
         with suppress(LogError):
             await self._writer.enqueue(QUOTA_DEMANDS, 0, encode(demand), key=demand.org.encode())
 
-    def _tire(self, lease: OrgLease, now_s: float) -> None:
-        if lease.tire(now_s, self._live_gateways()):
+    def _tire(self, lease: OrgLease, now_s: float, *, in_vain: bool = False) -> None:
+        if lease.tire(now_s, self._live_gateways(), in_vain=in_vain):
             self._metrics.count("quota_unanswered")
             self.wake(lease)
 

@@ -196,7 +196,7 @@ def test_no_window_lets_more_through_than_a_bucket_and_its_refill(seed: int, lim
     assert world.spent or limit < 60, "something has to pass"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32), limit=st.sampled_from((1, 7, 60)))
 def test_without_faults_the_whole_bucket_is_used(seed: int, limit: int) -> None:
     """Whichever gateways requests come to, a full bucket lets its limit through, and no more."""

@@ -116,10 +116,29 @@ def test_refunds_and_overdrafts_reach_the_bucket_once() -> None:
     pair.lease.give(Kind.INPUT, 90)
     lost = pair.ledger.handle(pair.lease.demand(0.0), 0)
     assert lost is not None
-    pair.lease.tire(1.0, 1)
+    assert not pair.lease.tire(1.0, 1)
     grant = pair.renew(0.0)
     held = [grant.levels[kind] // 60_000 + grant.held[kind] for kind in range(KINDS)]
     assert held[Kind.INPUT] == 790 and held[Kind.OUTPUT] == -100
+
+
+def test_a_lease_is_spent_before_the_own_share_is() -> None:
+    """Silence of the service changes nothing while a lease holds what is asked for."""
+    pair = Pair(requests_per_minute=80)
+    lease = pair.lease
+    lease.take(ONE, 0.0)
+    pair.renew(0.0)
+    lease.demand(1.0)
+    assert not lease.tire(2.5, 2) and not lease.away
+    assert lease.take(ONE, 2.5) is None
+    lease.demand(2.6)
+    assert lease.tire(4.1, 2) and lease.away
+    passed = [lease.take(ONE, 4.1) for _ in range(50)].count(None)
+    assert 33 <= passed <= 40, "half of what the bucket had, as far as is known"
+    fresh = OrgLease(org_limits(requests_per_minute=80, concurrency=3), "b")
+    fresh.demand(0.0)
+    assert fresh.tire(0.6, 2, in_vain=True)
+    assert [fresh.take(Ask(slot=True), 0.6) for _ in range(3)].count(None) == 2
 
 
 def test_headers_tell_the_tightest_tokens_and_round_as_each_dialect_does() -> None:
