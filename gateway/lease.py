@@ -17,6 +17,7 @@ from schemas.quota import KINDS, PARTS, OrgLimits, QuotaDemanded, QuotaGranted, 
 __all__ = ["OrgLease"]
 
 _NOTHING = (0,) * KINDS
+_NOBODY = (0,) * (KINDS + 1)
 _RECALL_S = limits.QUOTA_RECALL_MS / 1000
 _ANSWER_S = limits.QUOTA_ANSWER_MS / 1000
 _PAUSE_S = limits.QUOTA_PAUSE_MS / 1000
@@ -73,6 +74,11 @@ class OrgLease:
         return self._share is not None
 
     @property
+    def asking(self) -> bool:
+        """True while a demand waits for its answer."""
+        return self._asked_s is not None
+
+    @property
     def knows(self) -> bool:
         """True once what it says of the org's buckets rests on something."""
         return self._levels is not None or self._share is not None
@@ -121,8 +127,16 @@ class OrgLease:
         """Return what keeps a request from passing; of several the one that takes longest."""
         return None if self._passes(ask, now_s) else self._find_lack(ask, now_s)
 
-    def may_wait(self, ask: Ask, now_s: float) -> bool:
-        """Tell whether a request that lacks something may get it from the next grants."""
+    def queue(self) -> tuple[int, ...]:
+        """Return what requests wait for, by kind, and behind that the places in flight."""
+        return (*self.need, self.slots_needed)
+
+    def may_wait(self, ask: Ask, now_s: float, ahead: Sequence[int] = _NOBODY) -> bool:
+        """Tell whether a request that lacks something may get it from the next grants.
+
+        Args:
+            ahead: what others wait for that came before, as `queue` told.
+        """
         if self._share is not None:
             return False
         if self._levels is None or now_s >= self._until_s or self._base != self._seq:
@@ -132,13 +146,13 @@ class OrgLease:
             if self.limits.per_minute[kind] is None:
                 continue
             level = self._level(kind, now_s + _RECALL_S)  # it may refill while it waits
-            within = self.left[kind] + self._refunds[kind] + level // PARTS
+            within = self.left[kind] + self._refunds[kind] + level // PARTS - ahead[kind]
             if amount > within + (self._held_elsewhere[kind] if recalling else 0):
                 return False
-        if not ask.slot or self.limits.concurrency is None or self.in_flight < self._slots:
+        if not ask.slot or self.limits.concurrency is None:
             return True
-        free = self.limits.concurrency - self.in_flight - self._slots_elsewhere
-        return free > 0 or (recalling and self._slots_elsewhere > 0)
+        free = self.limits.concurrency - self.in_flight - ahead[KINDS]
+        return free > (0 if recalling else self._slots_elsewhere)
 
     def hand_back(self) -> None:
         """Give back with the next demand what no request waits for."""

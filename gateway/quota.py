@@ -26,7 +26,7 @@ __all__ = ["Quota", "Running"]
 _GRANTS = TopicPartition(QUOTA_GRANTS, 0)
 _TICK_S = limits.QUOTA_TICK_MS / 1000
 _LOOK_S = limits.QUOTA_PAUSE_MS / 1000
-"""So often a request that waits looks again, if nothing wakes it: buckets refill in silence."""
+"""So often a request that waits for no answer looks again: buckets refill in silence."""
 
 
 class Running(Protocol):
@@ -82,7 +82,7 @@ class Quota:
         """Return what a request lacks where waiting would not help; spends nothing."""
         now_s = self._clock.monotonic_s()
         lack = lease.lack(ask, now_s)
-        if lack is None or lease.may_wait(ask, now_s):
+        if lack is None or lease.may_wait(ask, now_s, lease.queue()):
             return None
         self._refused(lease, now_s)
         return lack
@@ -104,13 +104,15 @@ class Quota:
         """
         now_s = self._clock.monotonic_s()
         lack = lease.take(ask, now_s)
-        until_s = now_s + limits.QUOTA_ANSWER_MS / 1000
+        until_s, ahead = now_s + limits.QUOTA_ANSWER_MS / 1000, lease.queue()
         if self._waiting >= limits.GATEWAY_INFLIGHT_MAX:
             raise Overloaded("Overloaded: too many requests wait for their org's limits")
         self._waiting += 1
         _wait_for(lease, ask, 1)
         try:
-            while lack is not None and lack.retry_s is not None and lease.may_wait(ask, now_s):
+            while lack is not None and lack.retry_s is not None:
+                if not lease.may_wait(ask, now_s, ahead):
+                    break
                 if lease.is_due(now_s):
                     self._demand(lease, now_s)
                 self._stir(lease)
@@ -248,7 +250,7 @@ class Quota:
         changed = self._changed.setdefault(lease.limits.org, asyncio.Event())
         changed.clear()
         try:
-            async with asyncio.timeout(min(timeout_s, _LOOK_S)):
+            async with asyncio.timeout(timeout_s if lease.asking else min(timeout_s, _LOOK_S)):
                 await changed.wait()
         except TimeoutError:
             pass

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.ask import Ask
 from infra.ports import TopicPartition
 from schemas.replies import (
     ChoiceTokens,
@@ -62,6 +63,29 @@ def test_a_limit_of_requests_holds_over_two_gateways_to_the_request(path: str) -
             assert served.log.lines[-1]["reason"] == "requests_per_minute"
             exposed = served.deps.metrics.expose().decode()
             assert 'millstream_requests_limited_total{limit="requests_per_minute"}' in exposed
+
+    asyncio.run(scenario())
+
+
+def test_a_flood_beyond_the_limit_is_refused_at_once() -> None:
+    """Only as many wait as a moment's refill can serve; the others hear so without delay."""
+
+    async def scenario() -> None:
+        async with serve(say_cached, quota=True) as served:
+            limit(served, requests_per_minute=600)
+            assert (await ask(served)).status_code == 200
+            quota, org = served.deps.quota, served.deps.control.limits["acme"]
+            lease, one = quota.lease(org), Ask(amounts=(1, 0, 0, 0))
+            clock = asyncio.get_running_loop().time
+            began_s = clock()
+            lacks = await asyncio.gather(*(quota.take(lease, one) for _ in range(1_900)))
+            assert clock() - began_s < 1
+            assert 599 <= lacks.count(None) <= 599 + 600 * (clock() - began_s) / 60 + 1
+            before = demands(served)
+            began_s = clock()
+            lacks = await asyncio.gather(*(quota.take(lease, one) for _ in range(500)))
+            assert lacks.count(None) <= 600 * (clock() - began_s) / 60 + 4
+            assert demands(served) - before < 40
 
     asyncio.run(scenario())
 
