@@ -141,7 +141,8 @@ class OrgLease:
             return False
         if self._levels is None or now_s >= self._until_s or self._base != self._seq:
             return True  # nothing is known, or an answer is on its way
-        recalling = now_s < self._recall_until_s
+        # A demand that is granted short makes others give back what lies idle with them.
+        recalling = now_s < self._recall_until_s or now_s >= self._next_recall_s
         for kind, amount in ask.needs:
             if self.limits.per_minute[kind] is None:
                 continue
@@ -185,7 +186,7 @@ class OrgLease:
             return not self.idle
         if since_s < _PAUSE_S:
             return False
-        if self._levels is None or self.slots_needed or any(self.need):
+        if self._levels is None or self.slots_needed or self._may_gain(now_s):
             return True
         if self._give_back or self._tell:
             return True
@@ -294,6 +295,15 @@ class OrgLease:
             parts = self._level(kind, now_s) + (own + self._refunds[kind]) * PARTS
         parts = min(parts, limit * PARTS)
         return max(0, parts // PARTS), (limit * PARTS - parts) / limit / 1000
+
+    def _may_gain(self, now_s: float) -> bool:
+        """Tell whether a demand may be granted something that requests wait for."""
+        if now_s >= self._until_s or now_s >= self._next_recall_s:
+            return any(self.need)
+        return any(
+            need > self.left[kind] and self._level(kind, now_s) >= PARTS
+            for kind, need in enumerate(self.need)
+        )
 
     def _passes(self, ask: Ask, now_s: float) -> bool:
         """Tell whether a lease that lives holds all of it: the way of nearly every request."""

@@ -84,6 +84,25 @@ def test_a_short_grant_elsewhere_makes_a_gateway_give_back_what_it_does_not_need
     assert other.take(ONE, 0.15) is None
 
 
+def test_what_others_hold_is_asked_for_once_and_then_not_for_a_while() -> None:
+    """A request waits a moment for idle units elsewhere; in vain, the next ones hear no at once."""
+    pair, other = Pair(requests_per_minute=8), OrgLease(org_limits(requests_per_minute=8), "b")
+    other.take(ONE, 0.0)
+    pair.lease.need[Kind.REQUESTS] = 8
+    pair.renew(0.0)
+    known = pair.ledger.handle(other.demand(0.01), 10)
+    assert known is not None and known.held_by_others[Kind.REQUESTS] == 8
+    other.hear(known, 0.02)
+    assert other.take(ONE, 0.1) is not None and other.may_wait(ONE, 0.1)
+    other.need[Kind.REQUESTS] = 1
+    assert other.is_due(0.1)
+    short = pair.ledger.handle(other.demand(0.1), 100)
+    assert short is not None and short.short
+    other.hear(short, 0.11)
+    assert other.may_wait(ONE, 0.3) and not other.is_due(0.3)
+    assert not other.may_wait(ONE, 0.5)
+
+
 def test_limits_change_while_a_lease_lives() -> None:
     """A kind that had no limit begins full; one that loses its limit owes and holds nothing."""
     pair = Pair(requests_per_minute=80)
