@@ -11,6 +11,7 @@ import pytest
 
 from gateway.ask import Ask
 from infra.ports import TopicPartition
+from schemas.quota import Kind
 from schemas.replies import (
     ChoiceTokens,
     Delta,
@@ -79,7 +80,7 @@ def test_a_flood_beyond_the_limit_is_refused_at_once() -> None:
             clock = asyncio.get_running_loop().time
             began_s = clock()
             lacks = await asyncio.gather(*(quota.take(lease, one) for _ in range(1_900)))
-            assert clock() - began_s < 1
+            assert clock() - began_s < 2
             assert 599 <= lacks.count(None) <= 599 + 600 * (clock() - began_s) / 60 + 1
             before = demands(served)
             began_s = clock()
@@ -98,7 +99,7 @@ def test_headers_are_on_every_answer_and_only_for_limits_there_are() -> None:
             plain = await ask(served)
             assert not [name for name in plain.headers if "ratelimit" in name]
             assert demands(served) == 0
-            limit(served, requests_per_minute=50, output_tokens_per_minute=90_000)
+            limit(served, requests_per_minute=8, output_tokens_per_minute=90_000)
             answers = [
                 await ask(served),
                 await ask(served, stream=True),
@@ -117,7 +118,7 @@ def test_headers_are_on_every_answer_and_only_for_limits_there_are() -> None:
                 assert answer.headers["anthropic-ratelimit-tokens-limit"] == "90000"
                 assert int(answer.headers["anthropic-ratelimit-tokens-remaining"]) % 1_000 == 0
             left = [int(a.headers["anthropic-ratelimit-requests-remaining"]) for a in answers]
-            assert left == [49, 48, 48, 49], "a bad request costs nothing, counting has its own"
+            assert left == [7, 6, 6, 7], "a bad request costs nothing, counting has its own"
             other = await ask(served, OPENAI)
             assert {name for name in other.headers if "ratelimit" in name} == {
                 f"x-ratelimit-{what}-{kind}"
@@ -212,8 +213,8 @@ def test_a_call_that_loses_the_race_for_a_key_gets_back_what_it_paid() -> None:
             answers = await asyncio.gather(*calls)
             assert [answer.status_code for answer in answers] == [200] * 10
             assert len(served.platform.worker.seen) == 1
-            rest = [(await ask(served, gateway=number % 2)).status_code for number in range(12)]
-            assert rest == [200] * 11 + [429]
+            rest = [(await ask(served, gateway=number % 2)).status_code for number in range(14)]
+            assert rest.count(200) in (11, 12), "one more may have refilled"
 
     asyncio.run(scenario())
 
@@ -281,6 +282,24 @@ def test_a_replay_meets_no_limit_and_costs_nothing() -> None:
     asyncio.run(scenario())
 
 
+def test_a_gateway_that_stops_gives_back_what_it_holds() -> None:
+    """Another one has it at once, without waiting for the lease's term."""
+
+    async def scenario() -> None:
+        async with serve(say("ok"), gateway_count=2, quota=True) as served:
+            limit(served, requests_per_minute=16)
+            assert (await ask(served)).status_code == 200
+            lease = served.deps.quota.lease(served.deps.control.limits["acme"])
+            await until(lambda: lease.left[Kind.REQUESTS] > 0 and not lease.asking)
+            await served.deps.quota.stop()
+            await until(lambda: not lease.asking)
+            assert lease.left[Kind.REQUESTS] == 0
+            other = [(await ask(served, gateway=1)).status_code for _ in range(18)]
+            assert other.count(200) in (15, 16), "one more may have refilled"
+
+    asyncio.run(scenario())
+
+
 def test_without_the_service_each_gateway_goes_by_its_share() -> None:
     """After a bounded wait half of the limit passes at each of two gateways, then no more; when the
     service is back, it knows of what was spent."""
@@ -320,7 +339,7 @@ def test_a_service_that_restarts_continues_where_the_log_stands() -> None:
             await until(lambda: end().end > stood)
             after = [await ask(served, gateway=number % 2) for number in range(8)]
             passed = [each.status_code for each in (*before, *after)].count(200)
-            assert passed == 8
+            assert passed in (8, 9), "one more may have refilled"
             again.cancel()
 
     asyncio.run(scenario())

@@ -22,14 +22,11 @@ def test_the_anthropic_sdk_waits_as_told_and_then_succeeds() -> None:
             limit(served, requests_per_minute=30)
             sdk = anthropic.AsyncAnthropic(base_url=served.url, api_key=served.key, max_retries=2)
             async with sdk:
-                for _ in range(30):
-                    await sdk.with_options(max_retries=0).messages.create(
-                        model=MODEL, max_tokens=5, messages=MESSAGES
-                    )
                 with pytest.raises(anthropic.RateLimitError) as caught:
-                    await sdk.with_options(max_retries=0).messages.create(
-                        model=MODEL, max_tokens=5, messages=MESSAGES
-                    )
+                    for _ in range(60):
+                        await sdk.with_options(max_retries=0).messages.create(
+                            model=MODEL, max_tokens=5, messages=MESSAGES
+                        )
                 assert caught.value.type == "rate_limit_error"
                 assert 0 < float(caught.value.response.headers["retry-after"]) <= 3
                 seen = len(served.log.lines)
