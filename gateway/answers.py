@@ -31,6 +31,8 @@ def error_answer(call: Call, error: Exception) -> Response:
     headers = {}
     if shown.retry_after_s is not None:
         headers["retry-after"] = str(shown.retry_after_s)
+    if not shown.may_retry:
+        headers["x-should-retry"] = "false"
     if isinstance(error, (BodyTooLarge, BodyTooSlow)):
         headers["connection"] = "close"  # what is left of the body is not read
     if isinstance(error, MethodNotAllowed):
@@ -42,9 +44,16 @@ def error_object(call: Call, shown: Shown) -> dict[str, object]:
     """Return the dialect's error object."""
     request_id = call.shown_id
     if call.dialect is Dialect.ANTHROPIC:
-        return anthropic.error_body(shown.status, shown.message, request_id)
+        return anthropic.error_body(
+            shown.status, shown.message, request_id, code=shown.details_code
+        )
     return openai.error_body(
-        shown.status, shown.message, request_id, code=shown.code, param=shown.param
+        shown.status,
+        shown.message,
+        request_id,
+        code=shown.code,
+        param=shown.param,
+        kind=shown.kind,
     )
 
 

@@ -18,10 +18,12 @@ from gateway.grammar_compiling import GrammarCompiler, compiler_command
 from gateway.grammars import Grammars
 from gateway.parts import Wiring, build_parts
 from gateway.prompts import Prompts
+from gateway.quota import Quota
+from gateway.rereading import OpenReader
 from gateway.submission import ServedModel
 from gateway.totals import TotalsTail, TotalsView
 from infra.config import Config
-from infra.control import ControlTail, ControlView
+from infra.control import Bury, ControlTail, ControlView
 from infra.dead_letters import DeadLetters
 from infra.errors import StartupError
 from infra.fleet import FleetReporter, FleetTail, FleetView
@@ -74,9 +76,10 @@ class Gateway:
         # Separate writers: back-pressure on requests must not delay closes or reports (rule 15).
         self._requests, self._closes = writer("requests"), writer("closes")
         self._claims, self._status = writer("claims"), writer("status")
+        self._demands = writer("demands")
         self._reply_log, self._control_log = reader("replies"), reader("control")
         self._fleet_log, self._totals_log = reader("fleet"), reader("totals")
-        self._claim_log = reader("idempotency")
+        self._claim_log, self._grants_log = reader("idempotency"), reader("grants")
         bury = DeadLetters(self._status, clock, config.process).bury
         control, totals = ControlView(), TotalsView()
         self._fleet = FleetView()
@@ -89,28 +92,10 @@ class Gateway:
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
         )
-        self._parts = build_parts(
-            Wiring(
-                clock=clock,
-                entropy=entropy,
-                control=control,
-                live_workers=lambda: self._fleet.live("worker", config.pool),
-                partition=_preferred_partition(config.process),
-                reply_reader=self._reply_log,
-                claim_reader=self._claim_log,
-                open_reader=open_reader,
-                requests=WatchedWriter(self._requests, pulse),
-                closes=self._closes,
-                claims=self._claims,
-                gateway=self._incarnation,
-                model=_served_model(config),
-                bury=bury,
-                inflight_max=config.gateway_inflight_max,
-                log_silent_s=pulse.silent_s,
-                grace_ms=config.resumable_grace_ms,
-            )
-        )
-        self.deps = self._deps(clock, entropy, control, totals)
+        self._parts = build_parts(self._wiring(clock, entropy, control, bury, pulse, open_reader))
+        metrics = Metrics()
+        self._quota = self._make_quota(clock, metrics)
+        self.deps = self._deps(clock, entropy, metrics, control, totals)
         self._health = HealthServer(
             "127.0.0.1",
             config.health_port,
@@ -150,6 +135,8 @@ class Gateway:
             self._after(self._fleet_log, self._fleet_tail.run()),
             self._after(self._totals_log, self._totals_tail.run()),
             self._after(self._claims),
+            self._after(self._demands),
+            self._after(self._grants_log, self._quota.run()),
             self._after(self._claim_log, self._parts.claim_tail.run()),
             self._after(self._reply_log, self._parts.replies.run()),
             self._parts.run(),
@@ -174,6 +161,7 @@ class Gateway:
         if self._fuse is not None:
             self._fuse.cancel()
         await self._parts.stop(limits.CLOSE_READ_BACK_MS / 1000)
+        await self._quota.stop()
         if self._control_tail.caught_up:  # else there is nobody to say goodbye to
             await self._reporter.say_goodbye()
         for task in self._tasks:
@@ -185,10 +173,51 @@ class Gateway:
             *(part.close() for part in self._connections()), return_exceptions=True
         )
 
+    def _wiring(
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        control: ControlView,
+        bury: Bury,
+        pulse: Pulse,
+        open_reader: OpenReader,
+    ) -> Wiring:
+        config = self._config
+        return Wiring(
+            clock=clock,
+            entropy=entropy,
+            control=control,
+            live_workers=lambda: self._fleet.live("worker", config.pool),
+            partition=_preferred_partition(config.process),
+            reply_reader=self._reply_log,
+            claim_reader=self._claim_log,
+            open_reader=open_reader,
+            requests=WatchedWriter(self._requests, pulse),
+            closes=self._closes,
+            claims=self._claims,
+            gateway=self._incarnation,
+            model=_served_model(config),
+            bury=bury,
+            inflight_max=config.gateway_inflight_max,
+            log_silent_s=pulse.silent_s,
+            grace_ms=config.resumable_grace_ms,
+        )
+
+    def _make_quota(self, clock: Clock, metrics: Metrics) -> Quota:
+        return Quota(
+            clock=clock,
+            reader=self._grants_log,
+            writer=self._demands,
+            gateway=self._incarnation,
+            metrics=metrics,
+            live_gateways=lambda: len(self._fleet.live("gateway")),
+        )
+
     def _deps(
         self,
         clock: Clock,
         entropy: Entropy,
+        metrics: Metrics,
         control: ControlView,
         totals: TotalsView,
     ) -> Deps:
@@ -197,7 +226,7 @@ class Gateway:
             clock=clock,
             entropy=entropy,
             log=self._log,
-            metrics=Metrics(),
+            metrics=metrics,
             control=control,
             submission=self._parts.submission,
             keyed=self._parts.keyed,
@@ -207,6 +236,7 @@ class Gateway:
             prompts=self._prompts,
             grammars=_grammars(config, self._prompts),
             totals=totals,
+            quota=self._quota,
             bodies=BodyReader(),
             model=_served_model(config),
             card=_card(config, clock.now_ms()),
@@ -222,8 +252,10 @@ class Gateway:
             self._closes,
             self._claims,
             self._status,
+            self._demands,
             self._reply_log,
             self._claim_log,
+            self._grants_log,
             self._control_log,
             self._fleet_log,
             self._totals_log,

@@ -85,6 +85,8 @@ class Call(Struct, kw_only=True):
     first_token_s: float | None = None
     connection: Connection | None = None
     """None where the server has no such extension."""
+    limit_headers: Callable[[], Sequence[tuple[bytes, bytes]]] | None = None
+    """Tells what is left of the org's limits; None where it has none or they do not apply."""
 
     @property
     def accept_encoding(self) -> str:

@@ -13,13 +13,18 @@ from typing import Self
 
 from starlette.responses import Response
 
+from gateway.limit_headers import LIMIT_HEADERS
+
 __all__ = ["CrossOrigin"]
 
 _METHODS = "GET, HEAD, POST"
-_READABLE = (
-    b"request-id, x-request-id, retry-after, x-should-retry, idempotent-replayed,"
-    b" anthropic-organization-id, openai-organization, openai-processing-ms, openai-version"
-)
+_READABLE = ", ".join(
+    (
+        "request-id, x-request-id, retry-after, x-should-retry, idempotent-replayed",
+        "anthropic-organization-id, openai-organization, openai-processing-ms, openai-version",
+        *LIMIT_HEADERS,
+    )
+).encode()
 _KNOWN_HEADERS = (
     "accept, authorization, content-type, x-api-key, anthropic-version, anthropic-beta,"
     " idempotency-key, last-event-id, millstream-resumable"

@@ -12,6 +12,7 @@ from gateway.grammars import Grammars
 from gateway.keyed import Keyed
 from gateway.orphans import Orphans
 from gateway.prompts import Prompts
+from gateway.quota import Quota
 from gateway.reply_tails import ReplyTails
 from gateway.submission import ServedModel, Submission
 from gateway.totals import TotalsView
@@ -41,6 +42,7 @@ class Deps:
     prompts: Prompts
     grammars: Grammars
     totals: TotalsView
+    quota: Quota
     bodies: BodyReader
     model: ServedModel
     card: ModelCard

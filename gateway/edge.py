@@ -82,6 +82,8 @@ class Edge:
             anthropic = call.dialect is Dialect.ANTHROPIC
             name = b"anthropic-organization-id" if anthropic else b"openai-organization"
             headers.append((name, org))
+        if call.limit_headers is not None:
+            headers.extend(call.limit_headers())
         return headers
 
     def _elapsed_ms(self, call: Call) -> int:

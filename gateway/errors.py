@@ -12,6 +12,8 @@
         BodyTooLarge       more bytes than the limit
         BodyTooSlow        the body did not arrive in time
         EventTooLarge      the request does not fit the log
+        LimitReached       a limit of the org: come back when told
+        QuotaExhausted     the org's tokens of this month are used: do not come back
         Overloaded         no room, no worker, or not ready yet: come back
         LogAway            the log does not answer: come back
       ClientGone           the client left or does not read; nobody is answered
@@ -38,6 +40,7 @@ __all__ = [
     "GatewayError",
     "HandoverFailed",
     "KeyReused",
+    "LimitReached",
     "LogAway",
     "MethodNotAllowed",
     "ModelUnknown",
@@ -45,6 +48,7 @@ __all__ = [
     "NotPermitted",
     "Overloaded",
     "PathUnknown",
+    "QuotaExhausted",
     "Refused",
     "ReplyBroken",
     "ReplyUnknown",
@@ -88,6 +92,19 @@ class ModelUnknown(Refused):
 
 class ReplyUnknown(Refused):
     """There is no such reply for this org, or the log does not keep it any more."""
+
+
+class LimitReached(Refused):
+    """A rate limit of the org does not let the request pass now."""
+
+    def __init__(self, message: str, kind: str, retry_after_s: int | None) -> None:
+        """Take the words, OpenAI's `error.type`, and when to come back; None = it never passes."""
+        super().__init__(message)
+        self.kind, self.retry_after_s = kind, retry_after_s
+
+
+class QuotaExhausted(Refused):
+    """The org's tokens of this month are used up."""
 
 
 class KeyReused(Refused):
@@ -147,6 +164,12 @@ class Shown:
     """OpenAI's `error.code`."""
     retry_after_s: int | None = None
     param: str | None = None
+    kind: str | None = None
+    """OpenAI's `error.type`, where it is not the status's."""
+    details_code: str | None = None
+    """Anthropic's `error.details.error_code`."""
+    may_retry: bool = True
+    """False where SDKs would try again by themselves, in vain."""
 
 
 _REASONS: Mapping[CloseReason, str] = {
@@ -193,6 +216,8 @@ def show(error: Exception) -> Shown:
     code: str | None
     if type(error) is ReplyBroken:
         status, code = _CLOSED_STATUS[error.reason], error.reason.value
+    elif isinstance(error, (LimitReached, QuotaExhausted)):
+        return _limited(error)
     elif isinstance(error, GatewayError):
         status, code = _STATUS[type(error)]
     else:
@@ -203,6 +228,26 @@ def show(error: Exception) -> Shown:
         code=code,
         retry_after_s=limits.RETRY_AFTER_S if status in _RETRIED else None,
         param=_PARAM.get(type(error)),
+    )
+
+
+def _limited(error: LimitReached | QuotaExhausted) -> Shown:
+    if isinstance(error, QuotaExhausted):
+        return Shown(
+            status=429,
+            message=str(error),
+            code="insufficient_quota",
+            kind="insufficient_quota",
+            details_code="enforced_spend_limit_reached",
+            may_retry=False,
+        )
+    return Shown(
+        status=429,
+        message=str(error),
+        code="rate_limit_exceeded",
+        kind=error.kind,
+        retry_after_s=error.retry_after_s,
+        may_retry=error.retry_after_s is not None,
     )
 
 

@@ -1,7 +1,7 @@
 """The handlers that generate or count: one for each dialect, count_tokens, embeddings.
 
-Owns the order of checks before work: readiness, key, headers, body, model, fields, length. Called
-through the routes of `app.py`.
+Owns the order of checks before work: readiness, key, limits, headers, body, model, fields, length.
+Called through the routes of `app.py`.
 """
 
 from collections.abc import Callable
@@ -21,6 +21,7 @@ from gateway.deps import Deps
 from gateway.errors import ModelUnknown, Overloaded
 from gateway.idempotency import fingerprint_of, read_key, scope_of
 from gateway.keyed import KeyedRequest
+from gateway.limiting import Admission
 from schemas.dialects import anthropic, completions, openai, responses
 from schemas.dialects.canonical import CanonicalRequest, InvalidRequest, shown
 from schemas.dialects.embeddings import parse as parse_embedding
@@ -67,11 +68,16 @@ async def responded(call: Call, receive: Receive, deps: Deps) -> ASGIApp:
 
 async def count_tokens(call: Call, receive: Receive, deps: Deps) -> Response:
     """POST /v1/messages/count_tokens."""
-    admit(call, deps)
+    key = admit(call, deps)
+    admission = Admission.of(call, deps, key.org, counts=True)
+    if admission is not None:
+        admission.precheck(counts=True)
     version = _version(call)
     body = await _body(call, receive, deps)
     parse = partial(anthropic.parse_count, version=version, verify=_verifier(deps))
     canonical = await body.through(parse)
+    if admission is not None:
+        await admission.enter(counts=True)
     tokens = await deps.prompts.tokens(canonical)
     return json_answer({"input_tokens": len(tokens)})
 
@@ -107,11 +113,19 @@ def require_model(model: str, deps: Deps) -> None:
 async def _answer(call: Call, receive: Receive, deps: Deps, parse: Parse) -> ASGIApp:
     """Take a generating POST through its checks; return the response that delivers its reply."""
     key = admit(call, deps)
+    admission = Admission.of(call, deps, key.org)
+    if admission is not None and "idempotency-key" not in call.headers:
+        admission.precheck()
     version = _version(call)
     body = await _body(call, receive, deps)
     wish = await _wish(call, body, version)
     canonical = await body.through(lambda value: parse(value, version))
-    return await _generate(call, deps, key, canonical, wish)
+    if admission is None:
+        return await _generate(call, deps, key, canonical, wish)
+    try:
+        return await _generate(call, deps, key, canonical, wish, admission)
+    finally:
+        admission.release()  # of what no reply was started for
 
 
 def _verifier(deps: Deps) -> Callable[[str, str], bool]:
@@ -167,31 +181,46 @@ async def _wish(call: Call, body: JsonBody, version: str) -> _Wish:
 
 
 async def _generate(
-    call: Call, deps: Deps, key: KeyCreated, canonical: CanonicalRequest, wish: _Wish
+    call: Call,
+    deps: Deps,
+    key: KeyCreated,
+    canonical: CanonicalRequest,
+    wish: _Wish,
+    admission: Admission | None = None,
 ) -> ASGIApp:
+    scope = "" if wish.key is None else scope_of(key.org, key.workspace, wish.key)
+    if admission is not None and not (scope and deps.keyed.holds(scope)):
+        await admission.enter()
     call.stream = canonical.stream
     call.keep_headers("origin", "accept-encoding")
     identity = identity_of(key, canonical.user)
     tokens = await deps.prompts.tokens(canonical)
     form = await deps.grammars.form_of(canonical, tokens)
     if wish.key is None:
+        if admission is not None:
+            await admission.begin(len(tokens))
         reply = await deps.submission.submit(
             canonical, tokens, identity, call.request_id, resumable=wish.resumable, form=form
         )
+        if admission is not None:
+            admission.follow(reply.followed)
         call.prompt_tokens = len(tokens)
         return deliver(call, deps, reply, stream=canonical.stream)
     keyed = await deps.keyed.submit(
         KeyedRequest(
-            scope=scope_of(key.org, key.workspace, wish.key),
+            scope=scope,
             fingerprint=wish.fingerprint,
             canonical=canonical,
             prompt_token_ids=tokens,
             identity=identity,
             request_id=call.request_id,
             form=form,
+            before_start=None if admission is None else partial(admission.begin, len(tokens)),
             only_resume=wish.after is not None,
         )
     )
+    if admission is not None and not keyed.replayed:
+        admission.follow(keyed.reply.followed)
     deps.metrics.count("keyed_requests", replayed=str(keyed.replayed).lower())
     call.prompt_tokens = 0 if keyed.replayed else len(tokens)
     return deliver(

@@ -6,7 +6,7 @@ itself is followed like any other.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,6 +43,8 @@ class KeyedRequest(Struct, frozen=True, kw_only=True):
     request_id: RequestId
     """Becomes the reply's where this call wins the key."""
     form: ReplyForm = PLAIN
+    before_start: Callable[[], Awaitable[None]] | None = None
+    """Awaited before this call starts anything, perhaps more than once; may refuse."""
     only_resume: bool = False
     """True where the client is behind an event of the reply: nothing new may be started."""
 
@@ -99,6 +101,8 @@ class Keyed:
                 continue  # it was over before it began: the key is free now
             if request.only_resume:
                 raise ReplyUnknown("no reply is kept under this idempotency key")
+            if request.before_start is not None:
+                await request.before_start()
             if request.scope in self._claiming:
                 continue
             started = await self._start(request)
@@ -106,6 +110,11 @@ class Keyed:
                 return KeyedReply(reply=started, replayed=False)
             lost = True
         raise Overloaded("Overloaded: others use this idempotency key at the same time")
+
+    def holds(self, scope: str) -> bool:
+        """Tell whether a key seems to be held: a request under it attaches, most likely."""
+        held = self._claims.held(scope)
+        return scope in self._claiming or (held is not None and not self._claims.expired(held))
 
     async def stop(self) -> None:
         """Send no events again any more."""

@@ -1,7 +1,8 @@
 """Usage totals per org, as the stream-app publishes them on `usage-totals.v1`.
 
 Owns a view of the newest record of each org and partition, and the tail that keeps it. Shown at
-GET /admin/v1/usage-totals; no bill is made from it.
+GET /admin/v1/usage-totals, and what quotas of tokens per month are judged on; no bill is made
+from it.
 """
 
 import asyncio
@@ -29,6 +30,15 @@ class TotalsView:
     def apply(self, totals: UsageTotals) -> None:
         """Take the next record in log order; it replaces the org's earlier one of its partition."""
         self._newest[totals.org, totals.partition] = totals
+
+    def month_tokens(self, org: str, month: int) -> int:
+        """Return what an org has used in a month, input and output, as far as it was counted."""
+        used = 0
+        for partition in range(limits.USAGE_PARTITIONS):
+            totals = self._newest.get((org, partition))
+            if totals is not None and totals.month == month:
+                used += totals.month_input_tokens + totals.month_output_tokens
+        return used
 
     def rows(self) -> list[dict[str, object]]:
         """Return one row per org, summed over partitions, by org name."""

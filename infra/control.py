@@ -1,4 +1,4 @@
-"""The control topic as a view: API keys and topic incarnations, replayed from the beginning.
+"""The control topic as a view: API keys, limits, topic incarnations, replayed from the beginning.
 
 Owns what `control.v1` says at the offset read so far, and the tail that keeps it current. Makes no
 keys (`infra/keys.py`) and appends nothing. Called by gateways, workers and the commands.
@@ -11,7 +11,8 @@ from infra.errors import LogError
 from infra.ports import LogReader, LogRecord, TopicPartition
 from schemas import limits
 from schemas.codec import Undecodable, decode
-from schemas.operations import ControlRecord, KeyCreated
+from schemas.operations import ControlRecord, KeyCreated, LimitsSet
+from schemas.quota import OrgLimits, limits_of
 from schemas.topics import CONTROL
 
 __all__ = ["Bury", "ControlTail", "ControlView"]
@@ -30,6 +31,8 @@ class ControlView:
         self._revoked_ms: dict[str, int] = {}
         self._active: dict[str, KeyCreated] = {}
         self._incarnations: dict[str, int] = {}
+        self._limits: dict[str, OrgLimits] = {}
+        self._limits_set: dict[str, LimitsSet] = {}
 
     @property
     def keys(self) -> Mapping[str, KeyCreated]:
@@ -40,6 +43,15 @@ class ControlView:
     def created(self) -> Mapping[str, KeyCreated]:
         """Every key ever made, by key id, revoked ones too."""
         return self._created
+
+    @property
+    def limits(self) -> Mapping[str, OrgLimits]:
+        """Limits in force by org; an org that was never limited is absent."""
+        return self._limits
+
+    def limits_set(self, org: str) -> LimitsSet | None:
+        """Return the newest setting of an org's limits, or None where there was none."""
+        return self._limits_set.get(org)
 
     def revoked_ms(self, key_id: str) -> int | None:
         """Return when a key was revoked, or None where it was not."""
@@ -62,6 +74,10 @@ class ControlView:
                 self._active.pop(held.secret_sha256, None)
         if (topic := record.topic_created) is not None:
             self._incarnations[topic.topic] = topic.incarnation
+        if (fact := record.limits_set) is not None:
+            earlier = self._limits.get(fact.org)
+            self._limits_set[fact.org] = fact
+            self._limits[fact.org] = limits_of(fact, earlier.revision + 1 if earlier else 1)
 
 
 class ControlTail:

@@ -22,6 +22,7 @@ from schemas.avro_reader import Read, compile_reader
 from schemas.avro_writer import compile_writer
 from schemas.idempotency import IdempotencyRecord
 from schemas.operations import ControlRecord, DeadLetter, ProcessReported
+from schemas.quota import QuotaDemanded, QuotaGranted
 from schemas.replies import Entry, ReplyRecord
 from schemas.reply_reader import read_reply_record
 from schemas.reply_writer import write_reply_record
@@ -44,6 +45,8 @@ SUBJECTS: Mapping[type, str] = {
     ProcessReported: "process_reported",
     DeadLetter: "dead_letter",
     IdempotencyRecord: "idempotency_record",
+    QuotaDemanded: "quota_demanded",
+    QuotaGranted: "quota_granted",
 }
 
 

@@ -107,6 +107,33 @@ CLAIM_READ_BACK_MS = 2_000
 CLAIM_POLL_MS = 5
 RESEND_AFTER_MS = 2_000
 
+# --- limits of orgs
+QUOTA_TERM_MS = 5_000
+"""For how long a lease may be spent, counted from when it was asked for."""
+QUOTA_MARGIN_MS = 1_000
+"""By so much earlier its holder stops: clocks of two machines run apart by less in a term."""
+QUOTA_RENEW_MS = 1_000
+QUOTA_ANSWER_MS = 1_000
+"""Without an answer for this long a gateway goes by its own share."""
+QUOTA_RECALL_MS = 300
+"""A request waits so long for what other gateways hold and do not need."""
+QUOTA_PAUSE_MS = 20
+"""Between two demands for one org that nobody waits for."""
+QUOTA_TICK_MS = 100
+QUOTA_KEEP_MS = 5_000
+"""A lease that no request asked of for this long is given back."""
+QUOTA_RECOVERED_MAX = 100_000
+"""Grants that a service reads back when it begins; orgs that none of them names begin empty where
+there are more."""
+QUOTA_REIGN_RECORDS = 512
+"""A gateway begins so many grants before the end, to know whose count."""
+QUOTA_TAKEOVER_MS = 2_000
+"""Demands that nobody answered for this long make a service that stands by begin."""
+QUOTA_AHEAD_SHARE = 8
+"""A lease holds an eighth of a minute's units, or what was spent lately where that is more."""
+QUOTA_RETENTION_MS = 3_600_000
+QUOTA_ORGS_MAX = 10_000
+
 # --- structured output and tools
 JSON_SCHEMA_BYTES_MAX = 256 * KIB
 JSON_SCHEMA_DEPTH_MAX = 30
@@ -216,6 +243,12 @@ assert REPLIES_RETENTION_MS >= IDEMPOTENCY_RETENTION_MS
 # A claim that took its time leaves the worker time to admit its request, and a lost event is sent
 # again before that is over.
 assert CLAIM_WITHIN_MS < ADMIT_WITHIN_MS and RESEND_AFTER_MS < ADMIT_WITHIN_MS
+# A lease is renewed, and again where the first renewal is lost, before its spending ends.
+assert QUOTA_RENEW_MS + 2 * QUOTA_ANSWER_MS <= QUOTA_TERM_MS - QUOTA_MARGIN_MS
+# Others have the time of two round trips through the log to give up what they hold.
+assert QUOTA_RECALL_MS < QUOTA_ANSWER_MS
+# What a minute refills is not forgotten sooner, and what was granted is read back from the log.
+assert QUOTA_RETENTION_MS >= 10 * 60_000 > QUOTA_TERM_MS
 # All choices of one request run beside each other, with room for other requests.
 assert CHOICES_MAX * 4 <= WORKER_INFLIGHT_MAX
 # A worker can hold a whole lane's span in flight, and the tail remembers far more than is in

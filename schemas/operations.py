@@ -1,4 +1,4 @@
-"""Events that run the platform: control (keys, topics), fleet status, dead letters."""
+"""Events that run the platform: control (keys, topics, limits), fleet status, dead letters."""
 
 from enum import StrEnum
 
@@ -41,12 +41,25 @@ class TopicCreated(Struct, frozen=True, kw_only=True):
     incarnation: int
 
 
+class LimitsSet(Struct, frozen=True, kw_only=True):
+    """An org's limits from now on, all of them; None = unlimited."""
+
+    org: str
+    set_ms: int
+    requests_per_minute: int | None = None
+    input_tokens_per_minute: int | None = None
+    output_tokens_per_minute: int | None = None
+    concurrency: int | None = None
+    tokens_per_month: int | None = None
+
+
 class ControlRecord(Struct, frozen=True, kw_only=True):
     """One fact of `control.v1`; exactly one field is set."""
 
     key_created: KeyCreated | None = None
     key_revoked: KeyRevoked | None = None
     topic_created: TopicCreated | None = None
+    limits_set: LimitsSet | None = None
 
 
 class ProcessReported(Struct, frozen=True, kw_only=True):

@@ -45,6 +45,8 @@ REPLIES = "replies.v1"
 IDEMPOTENCY = "idempotency.v1"
 USAGE = "usage.v1"
 USAGE_TOTALS = "usage-totals.v1"
+QUOTA_DEMANDS = "quota-demands.v1"
+QUOTA_GRANTS = "quota-grants.v1"
 FLEET_STATUS = "fleet-status.v1"
 CONTROL = "control.v1"
 DEAD_LETTERS = "dead-letters.v1"
@@ -77,7 +79,7 @@ def workers_group(pool: str) -> str:
 
 def topics(pool: str) -> tuple[Topic, ...]:
     """Return every topic that a platform serving `pool` needs."""
-    return (*_token_path(pool), *_usage(), *_operations(), *_stream_app())
+    return (*_token_path(pool), *_usage(), *_quota(), *_operations(), *_stream_app())
 
 
 def _token_path(pool: str) -> tuple[Topic, ...]:
@@ -127,7 +129,30 @@ def _usage() -> tuple[Topic, ...]:
             retention_ms=None,
             compacted=True,
             writers=frozenset({Role.STREAM_APP}),
-            readers=frozenset({Role.GATEWAY}),
+            readers=frozenset({Role.GATEWAY, Role.OPERATOR}),
+        ),
+    )
+
+
+def _quota() -> tuple[Topic, ...]:
+    """Return the topics of one partition each: one order of all demands and grants."""
+    gateway, service = Role.GATEWAY, Role.STREAM_APP
+    return (
+        Topic(
+            name=QUOTA_DEMANDS,
+            partitions=1,
+            key="org",
+            retention_ms=limits.QUOTA_RETENTION_MS,
+            writers=frozenset({gateway}),
+            readers=frozenset({service}),
+        ),
+        Topic(
+            name=QUOTA_GRANTS,
+            partitions=1,
+            key="gateway",
+            retention_ms=limits.QUOTA_RETENTION_MS,
+            writers=frozenset({service}),
+            readers=frozenset({gateway, service, Role.OPERATOR}),
         ),
     )
 

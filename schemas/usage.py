@@ -4,10 +4,15 @@ Whoever emits an id's usage, however often, emits the same bytes; consumers dedu
 id.
 """
 
+from datetime import UTC, datetime
+from functools import lru_cache
+
 from msgspec import Struct
 
 from schemas.fold import ReplyFold
 from schemas.replies import StageTimes
+
+_DAY_MS = 24 * 3_600_000
 
 
 class UsageRecorded(Struct, frozen=True, kw_only=True):
@@ -55,6 +60,23 @@ class UsageTotals(Struct, frozen=True, kw_only=True):
     partition: int
     next_offset: int
     """Every usage record of `partition` below this is in the totals."""
+    month: int = 0
+    """The newest calendar month (UTC) that a request of the totals was accepted in: 202612; 0 in
+    records of before months were kept."""
+    month_input_tokens: int = 0
+    """Sums of that month alone."""
+    month_output_tokens: int = 0
+
+
+def month_of(time_ms: int) -> int:
+    """Return the calendar month (UTC) of a time: 202612."""
+    return _month_of_day(time_ms // _DAY_MS)
+
+
+@lru_cache(maxsize=64)
+def _month_of_day(day: int) -> int:
+    moment = datetime.fromtimestamp(day * _DAY_MS // 1000, UTC)
+    return 100 * moment.year + moment.month
 
 
 def usage_of(request_id: str, fold: ReplyFold) -> UsageRecorded:

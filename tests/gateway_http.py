@@ -3,6 +3,7 @@
 The tokenizer has one token per byte, so that a script says text by its bytes.
 """
 
+import asyncio
 import atexit
 import shutil
 import socket
@@ -24,16 +25,20 @@ from gateway.grammar_compiling import GrammarCompiler, compiler_command
 from gateway.grammars import Grammars
 from gateway.parts import Parts
 from gateway.prompts import Prompts
+from gateway.quota import Quota
 from gateway.server import HttpServer, listen
 from gateway.totals import TotalsView
 from infra.chat_template import ChatTemplate
+from infra.dead_letters import DeadLetters
 from infra.keys import create_key
+from infra.memory import MemoryBroker
 from infra.metrics import Metrics
 from infra.system import SystemClock, SystemEntropy
 from infra.tokenizer import Tokenizer
 from schemas import limits
 from schemas.dialects.models import ModelCard
 from schemas.operations import ControlRecord
+from streams.stream_app.quota import QuotaService
 from tests.gateway_platform import Platform, Script, answer_hello, platform
 
 MODEL = "m"
@@ -108,6 +113,10 @@ class Served:
     key: str
     admin_key: str
     log: LineLog
+    all_deps: list[Deps] = field(default_factory=list)
+    """One for each gateway; the first is `deps`."""
+    service: list[asyncio.Task[None]] = field(default_factory=list)
+    """The quota service's task, where it runs."""
     unready: list[str] = field(default_factory=list)
     """Put a reason here and the gateway is not ready."""
 
@@ -126,6 +135,7 @@ async def serve(
     grace_ms: int = limits.RESUMABLE_GRACE_MS,
     context_tokens: int = CONTEXT_TOKENS,
     cors_origins: str = "",
+    quota: bool = False,
 ) -> AsyncIterator[Served]:
     """Serve a gateway on a free port until the block ends."""
     async with platform(
@@ -151,14 +161,11 @@ async def serve(
             )
             for parts in core.gateways
         ]
-        listeners = [listen("127.0.0.1", 0) for _ in made]
-        if send_buffer_bytes is not None:  # accepted sockets inherit it
-            for listener in listeners:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-        servers = [
-            HttpServer(build_app(deps), [listener])
-            for deps, listener in zip(made, listeners, strict=True)
-        ]
+        working = [asyncio.create_task(deps.quota.run()) for deps in made] if quota else []
+        service = [quota_service(core.broker)] if quota else []
+        listeners = [_listener(send_buffer_bytes) for _ in made]
+        parts_of = zip(made, listeners, strict=True)
+        servers = [HttpServer(build_app(deps), [listener]) for deps, listener in parts_of]
         for server in servers:
             await server.start()
         urls = [f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
@@ -172,13 +179,37 @@ async def serve(
                 admin_key=secrets[1],
                 log=log,
                 unready=unready,
+                all_deps=made,
+                service=service,
             )
         finally:
+            for task in (*working, *service):
+                task.cancel()
+            await asyncio.gather(*working, *service, return_exceptions=True)
             for parts in core.gateways:
                 parts.submission.close_all("test over")
             for server in servers:
                 await server.stop()
             await grammars.stop()
+
+
+def _listener(send_buffer_bytes: int | None) -> socket.socket:
+    listener = listen("127.0.0.1", 0)
+    if send_buffer_bytes is not None:  # accepted sockets inherit it
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+    return listener
+
+
+def quota_service(broker: MemoryBroker, name: str = "stream-app/1") -> asyncio.Task[None]:
+    """Run a quota service on a broker until it is cancelled."""
+    made = QuotaService(
+        reader=broker.reader(f"{name}-demands"),
+        writer=broker.writer(f"{name}-grants"),
+        service=name,
+        dead_letters=DeadLetters(broker.writer(f"{name}-dead"), SystemClock(), name),
+        metrics=Metrics(),
+    )
+    return asyncio.create_task(made.run())
 
 
 def _make_key(core: Platform, *, admin: bool) -> str:
@@ -196,11 +227,12 @@ def _deps(
     prompts: Prompts,
     unready: list[str],
 ) -> Deps:
+    metrics, number = Metrics(), core.gateways.index(parts)
     return Deps(
         clock=SystemClock(),
         entropy=SystemEntropy(),
         log=log,  # type: ignore[arg-type] # keeps lines, and is asked for nothing else
-        metrics=Metrics(),
+        metrics=metrics,
         control=core.control,
         submission=parts.submission,
         keyed=parts.keyed,
@@ -210,6 +242,14 @@ def _deps(
         prompts=prompts,
         grammars=grammars,
         totals=TotalsView(),
+        quota=Quota(
+            clock=SystemClock(),
+            reader=core.broker.reader(f"gateway-{number}-grants"),
+            writer=core.broker.writer(f"gateway-{number}-demands"),
+            gateway=f"gateway-{number}/1",
+            metrics=metrics,
+            live_gateways=lambda: len(core.gateways),
+        ),
         bodies=BodyReader(),
         model=parts.submission.model,
         card=_CARD,

@@ -35,6 +35,8 @@ _MEANINGS: Final[Mapping[int, str]] = {
     410: "The reply was cancelled.",
     413: "The body is too large, also once inflated.",
     422: "The idempotency key was used with another request.",
+    429: "A limit of the org is reached: come back after `retry-after` seconds. Its tokens of this "
+    "month are used, or the request alone exceeds a limit: `x-should-retry` is false.",
     500: "The reply failed.",
     503: "The log does not answer: come back after `retry-after` seconds.",
     504: "The request's deadline passed.",
@@ -43,6 +45,30 @@ _MEANINGS: Final[Mapping[int, str]] = {
 _BODY_HEADERS: Final = {
     "request-id": "Id of this call; `millstream audit --request` explains it.",
     "x-request-id": "The same, under OpenAI's name.",
+}
+_LIMIT_HEADERS: Final = {
+    "anthropic": {
+        f"anthropic-ratelimit-{kind}-{what}": f"{meaning} Only where the org has such a limit."
+        for kind in ("requests", "input-tokens", "output-tokens", "tokens")
+        for what, meaning in (
+            ("limit", "Units a minute."),
+            ("remaining", "Units left; of tokens to the nearest 1000."),
+            ("reset", "When all of it is there again, RFC 3339."),
+        )
+    },
+    "openai": {
+        f"x-ratelimit-{what}-{kind}": f"{meaning} Only where the org has such a limit."
+        for kind in ("requests", "tokens")
+        for what, meaning in (
+            ("limit", "Units a minute."),
+            ("remaining", "Units left."),
+            ("reset", "How long until all of it is there again: `1s`, `6m0s`, `12ms`."),
+        )
+    },
+}
+_REFUSAL_HEADERS: Final = {
+    "retry-after": "Whole seconds until the same request would pass.",
+    "x-should-retry": "false where trying again is in vain.",
 }
 _EVENTS: Final = (
     "Server-sent events in the API's own form; each has an `id` from which the stream can be "
@@ -72,7 +98,7 @@ def openapi_document(version: str, model: str) -> dict[str, object]:
             "schemas": {**SCHEMAS, "ModelId": enum(model)},
             "headers": {
                 name: {"description": text, "schema": {"type": "string"}}
-                for name, text in _BODY_HEADERS.items()
+                for name, text in _all_headers().items()
             },
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
@@ -111,13 +137,26 @@ def _operation(operation: Operation) -> dict[str, object]:
 def _responses(operation: Operation) -> dict[str, object]:
     found: dict[str, object] = {}
     if operation.name != "create_embedding":
-        found["200"] = _response("OK", _content(operation)) | _links(operation)
+        own = _limit_headers(operation)
+        found["200"] = _response("OK", _content(operation), own) | _links(operation)
     for status, meaning in operation.extra.items():
         found[str(status)] = _response(meaning, {operation.media: {"schema": {"type": "string"}}})
     error = {"application/json": {"schema": error_schema(operation.family)}}
     for status in operation.errors:
-        found[str(status)] = _response(_MEANINGS[status], error)
+        own = _limit_headers(operation)
+        if status == 429:
+            own += tuple(_REFUSAL_HEADERS)
+        found[str(status)] = _response(_MEANINGS[status], error, own)
     return found
+
+
+def _all_headers() -> dict[str, str]:
+    limits = {name: text for named in _LIMIT_HEADERS.values() for name, text in named.items()}
+    return {**_BODY_HEADERS, **limits, **_REFUSAL_HEADERS}
+
+
+def _limit_headers(operation: Operation) -> tuple[str, ...]:
+    return tuple(_LIMIT_HEADERS[operation.family]) if operation.tells_limits else ()
 
 
 def _links(operation: Operation) -> dict[str, object]:
@@ -145,8 +184,12 @@ def _content(operation: Operation) -> dict[str, object]:
     return content
 
 
-def _response(description: str, content: Mapping[str, object]) -> dict[str, object]:
-    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in _BODY_HEADERS}
+def _response(
+    description: str, content: Mapping[str, object], own: tuple[str, ...] = ()
+) -> dict[str, object]:
+    """Return a response with the headers of all and its own."""
+    names = (*_BODY_HEADERS, *own)
+    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     made: dict[str, object] = {"description": description, "headers": headers}
     if content:
         made["content"] = content

@@ -48,6 +48,8 @@ class Operation:
     streams: bool = False
     """Whether the reply may come as server-sent events."""
     needs_key: bool = True
+    tells_limits: bool = False
+    """Whether headers tell what is left of the org's limits."""
     extra: Mapping[int, str] = field(default_factory=dict)
     """Statuses beside 200 and the errors, with what they mean."""
 
@@ -110,7 +112,7 @@ _MODEL_ID: Final = Parameter(
     required=True,
 )
 
-_GENERATING: Final = (400, 401, 404, 408, 410, 413, 422, 500, 503, 504, 529)
+_GENERATING: Final = (400, 401, 404, 408, 410, 413, 422, 429, 500, 503, 504, 529)
 _READING: Final = (400, 401, 404, 408, 413, 529)
 _RESUMING: Final = (400, 401, 404, 410, 500, 503, 504, 529)
 
@@ -124,6 +126,7 @@ def _generating(path: str, name: str, summary: str, family: Family, schema: str)
         summary=summary,
         family=family,
         errors=_GENERATING,
+        tells_limits=True,
         parameters=(*own, _KEY, _AFTER, _RESUMABLE),
         body=f"{schema}Request",
         reply=schema,
@@ -173,7 +176,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="count_tokens",
         summary="Count the input tokens that /v1/messages would bill.",
         family="anthropic",
-        errors=_READING,
+        errors=(*_READING[:-1], 429, 529),
+        tells_limits=True,
         parameters=(_VERSION,),
         body="CountTokensRequest",
         reply="TokenCount",

@@ -18,6 +18,7 @@ COMMANDS = {
     "down": "infra.cli.down",
     "ask": "infra.cli.ask",
     "keys": "infra.cli.keys",
+    "limits": "infra.cli.limits",
     "logs": "infra.cli.logs",
     "audit": "infra.cli.audit",
     "apply": "infra.cli.apply",

@@ -30,12 +30,21 @@ def error_body(
     *,
     code: str | None = None,
     param: str | None = None,
+    kind: str | None = None,
 ) -> dict[str, object]:
-    """Return the error object for a status; the request id stands in `x-request-id` only."""
+    """Return the error object for a status; the request id stands in `x-request-id` only.
+
+    `kind` is its type where that is not the status's own.
+    """
     fallback = ("invalid_request_error", None) if status < 500 else ("server_error", None)
-    kind, default_code = _ERROR_TYPES.get(status, fallback)
+    status_kind, default_code = _ERROR_TYPES.get(status, fallback)
     return {
-        "error": {"message": message, "type": kind, "param": param, "code": code or default_code}
+        "error": {
+            "message": message,
+            "type": kind or status_kind,
+            "param": param,
+            "code": code or default_code,
+        }
     }
 
 

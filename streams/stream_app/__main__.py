@@ -25,6 +25,7 @@ from streams.stream_app.app import AppSettings, StreamApp
 from streams.stream_app.confirmations import Confirmations
 from streams.stream_app.expiry import SeenExpiry
 from streams.stream_app.publisher import TotalsPublisher
+from streams.stream_app.quota import QuotaService
 from streams.stream_app.starts import delivery_ends, delivery_starts
 
 KAFKA_RETRY_S = 0.5
@@ -83,16 +84,20 @@ async def _serve(config: Config, metrics: Metrics, stage: Stage) -> None:
     writer = KafkaWriter(config.kafka, client_id=config.process)
     admin = KafkaAdmin(config.kafka)
     reader = KafkaReader(config.kafka, client_id=config.process)
+    demands = KafkaReader(config.kafka, client_id=f"{config.process}-quota")
+    grants = KafkaWriter(config.kafka, client_id=f"{config.process}-quota")
+    connections = (writer, reader, demands, grants)
     await _wait_for_kafka(config, admin)
-    await writer.start()
-    await reader.start()
+    for connection in connections:
+        await connection.start()
     clock = SystemClock()
     publisher = TotalsPublisher(writer)
+    dead_letters = DeadLetters(writer, clock, config.process)
     deps = AgentDeps(
         confirmations=Confirmations(),
         expiry=SeenExpiry(),
         publisher=publisher,
-        dead_letters=DeadLetters(writer, clock, config.process),
+        dead_letters=dead_letters,
         metrics=metrics,
     )
     app = StreamApp(
@@ -103,11 +108,19 @@ async def _serve(config: Config, metrics: Metrics, stage: Stage) -> None:
     )
     incarnation = f"{config.process}/{SystemEntropy().uuid()}"
     fleet = FleetReporter(writer, lambda: _report(config, incarnation, stage))
+    quota = QuotaService(
+        reader=demands,
+        writer=grants,
+        service=incarnation,
+        dead_letters=dead_letters,
+        metrics=metrics,
+    )
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(app.run())
             tasks.create_task(publisher.run())
             tasks.create_task(fleet.run())
+            tasks.create_task(quota.run())
             tasks.create_task(_note_recovery(app, stage))
     finally:
         stage.state = ProcessState.DRAINING
@@ -116,8 +129,8 @@ async def _serve(config: Config, metrics: Metrics, stage: Stage) -> None:
                 await app.stop()
                 await publisher.run_once()
                 await fleet.say_goodbye()
-                await writer.close()
-                await reader.close()
+                for connection in connections:
+                    await connection.close()
                 await admin.close()
         except TimeoutError:
             _logger.warning("drain took too long; what is left is done at the next start")

@@ -34,7 +34,7 @@ reader adds an org's partitions up; only copies of one id over several partition
 
 from dataclasses import dataclass
 
-from schemas.usage import UsageRecorded, UsageTotals
+from schemas.usage import UsageRecorded, UsageTotals, month_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,10 @@ class OrgTotal:
     output_tokens: int
     cost_nano: int
     offset: int
+    month: int = 0
+    """The newest month of its requests; 0 where an earlier release kept none."""
+    month_input_tokens: int = 0
+    month_output_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,7 @@ def fold_usage(
     in_sums = total is not None and offset <= total.offset
     if in_sums or first_offset < offset:
         return Folded(total=total, seen_offset=first_offset, publish=None)
+    month, month_input_tokens, month_output_tokens = _month(total, usage)
     counted = OrgTotal(
         requests=(total.requests if total else 0) + 1,
         input_tokens=(total.input_tokens if total else 0) + usage.input_tokens,
@@ -79,6 +84,9 @@ def fold_usage(
         output_tokens=(total.output_tokens if total else 0) + usage.output_tokens,
         cost_nano=(total.cost_nano if total else 0) + usage.cost_nano,
         offset=offset,
+        month=month,
+        month_input_tokens=month_input_tokens,
+        month_output_tokens=month_output_tokens,
     )
     return Folded(
         total=counted,
@@ -98,4 +106,21 @@ def published(org: str, partition: int, total: OrgTotal) -> UsageTotals:
         cost_nano=total.cost_nano,
         partition=partition,
         next_offset=total.offset + 1,
+        month=total.month,
+        month_input_tokens=total.month_input_tokens,
+        month_output_tokens=total.month_output_tokens,
+    )
+
+
+def _month(total: OrgTotal | None, usage: UsageRecorded) -> tuple[int, int, int]:
+    """Return the newest month and its sums behind a record; one of an earlier month is late."""
+    month = month_of(usage.accepted_at_ms)
+    if total is None or month > total.month:
+        return month, usage.input_tokens, usage.output_tokens
+    if month < total.month:
+        return total.month, total.month_input_tokens, total.month_output_tokens
+    return (
+        month,
+        total.month_input_tokens + usage.input_tokens,
+        total.month_output_tokens + usage.output_tokens,
     )

@@ -17,7 +17,7 @@ from infra.ports import LogRecord, TopicPartition
 from schemas import limits
 from schemas.codec import decode
 from schemas.replies import ReplyRecord
-from schemas.topics import REPLIES, USAGE, requests_topic
+from schemas.topics import QUOTA_DEMANDS, REPLIES, USAGE, requests_topic
 from tests.integration.platform import Platform
 
 REQUESTS = requests_topic("smollm2-135m-instruct")
@@ -26,6 +26,7 @@ PLACES = [
     *(TopicPartition(REQUESTS, lane) for lane in range(limits.LANES)),
     *(TopicPartition(REPLIES, partition) for partition in range(limits.REPLY_PARTITIONS)),
     *(TopicPartition(USAGE, partition) for partition in range(limits.USAGE_PARTITIONS)),
+    TopicPartition(QUOTA_DEMANDS, 0),
 ]
 
 
@@ -88,7 +89,7 @@ async def _read(kafka: str, before: dict[TopicPartition, int]) -> dict[str, list
     reader = KafkaReader(kafka, client_id="counts")
     await reader.start()
     reader.assign(before)
-    records: dict[str, list[LogRecord]] = {REQUESTS: [], REPLIES: [], USAGE: []}
+    records: dict[str, list[LogRecord]] = {place.topic: [] for place in PLACES}
     async with asyncio.timeout(30):
         while any(reader.position(place) < after[place] for place in PLACES):
             for record in await reader.poll(timeout_ms=200, max_records=1_000):
@@ -102,6 +103,7 @@ def test_a_whole_reply_alone_costs_few_records(platform: Platform) -> None:
     written = written_by(platform, requests=4, concurrency=1, stream=False)
     assert written.count(REQUESTS) == 4
     assert written.count(USAGE) == 4
+    assert written.count(QUOTA_DEMANDS) == 0, "the org has no limits"
     assert 8 <= written.count(REPLIES) <= 8 + written.took_ms / limits.WHOLE_REPLY_HOLD_MS
 
 

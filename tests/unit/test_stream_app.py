@@ -28,7 +28,15 @@ def test_counts_a_first_record() -> None:
     """A record of an unknown org makes a total that is whole up to its offset."""
     folded = fold_usage(None, None, usage_of_request("a", "acme", 5), 2, 7)
     assert folded.total == OrgTotal(
-        requests=1, input_tokens=5, cached_tokens=1, output_tokens=10, cost_nano=0, offset=7
+        requests=1,
+        input_tokens=5,
+        cached_tokens=1,
+        output_tokens=10,
+        cost_nano=0,
+        offset=7,
+        month=197001,
+        month_input_tokens=5,
+        month_output_tokens=10,
     )
     assert folded.publish is not None
     assert (folded.publish.partition, folded.publish.next_offset) == (2, 8)
