@@ -20,6 +20,7 @@ from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
 from schemas.avro_reader import Read, compile_reader
 from schemas.avro_writer import compile_writer
+from schemas.batches import BatchRecord, ContentPiece, ItemsEnded
 from schemas.idempotency import IdempotencyRecord
 from schemas.operations import ControlRecord, DeadLetter, ProcessReported
 from schemas.replies import Entry, ReplyRecord
@@ -44,6 +45,9 @@ SUBJECTS: Mapping[type, str] = {
     ProcessReported: "process_reported",
     DeadLetter: "dead_letter",
     IdempotencyRecord: "idempotency_record",
+    BatchRecord: "batch_record",
+    ContentPiece: "content_piece",
+    ItemsEnded: "items_ended",
 }
 
 
