@@ -10,18 +10,22 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from gateway.batches.items import Items
+from gateway.batches.placement import runner_of
+from gateway.batches.service import Batches, BatchWiring
 from gateway.bodies import BodyReader
 from gateway.cross_origin import CrossOrigin
 from gateway.deps import Deps
 from gateway.garbage import GarbageTurns
 from gateway.grammar_compiling import GrammarCompiler, compiler_command
 from gateway.grammars import Grammars
-from gateway.parts import Wiring, build_parts
+from gateway.parts import Parts, Wiring, build_parts
 from gateway.prompts import Prompts
+from gateway.rereading import OpenReader
 from gateway.submission import ServedModel
 from gateway.totals import TotalsTail, TotalsView
 from infra.config import Config
-from infra.control import ControlTail, ControlView
+from infra.control import Bury, ControlTail, ControlView
 from infra.dead_letters import DeadLetters
 from infra.errors import StartupError
 from infra.fleet import FleetReporter, FleetTail, FleetView
@@ -76,7 +80,8 @@ class Gateway:
         self._claims, self._status = writer("claims"), writer("status")
         self._reply_log, self._control_log = reader("replies"), reader("control")
         self._fleet_log, self._totals_log = reader("fleet"), reader("totals")
-        self._claim_log = reader("idempotency")
+        self._claim_log, self._batch_log = reader("idempotency"), reader("batches")
+        self._batch_facts = writer("batches")
         bury = DeadLetters(self._status, clock, config.process).bury
         control, totals = ControlView(), TotalsView()
         self._fleet = FleetView()
@@ -89,27 +94,10 @@ class Gateway:
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
         )
-        self._parts = build_parts(
-            Wiring(
-                clock=clock,
-                entropy=entropy,
-                control=control,
-                live_workers=lambda: self._fleet.live("worker", config.pool),
-                partition=_preferred_partition(config.process),
-                reply_reader=self._reply_log,
-                claim_reader=self._claim_log,
-                open_reader=open_reader,
-                requests=WatchedWriter(self._requests, pulse),
-                closes=self._closes,
-                claims=self._claims,
-                gateway=self._incarnation,
-                model=_served_model(config),
-                bury=bury,
-                inflight_max=config.gateway_inflight_max,
-                log_silent_s=pulse.silent_s,
-                grace_ms=config.resumable_grace_ms,
-            )
-        )
+        self._parts = self._make_parts(clock, entropy, control, pulse, open_reader, bury)
+        self._metrics = Metrics()
+        self._grammars = _grammars(config, self._prompts)
+        self._batches = self._make_batches(clock, entropy, open_reader, bury)
         self.deps = self._deps(clock, entropy, control, totals)
         self._health = HealthServer(
             "127.0.0.1",
@@ -151,6 +139,9 @@ class Gateway:
             self._after(self._totals_log, self._totals_tail.run()),
             self._after(self._claims),
             self._after(self._claim_log, self._parts.claim_tail.run()),
+            self._after(self._batch_facts),
+            self._after(self._batch_log, self._batches.tail.run()),
+            self._batches.run(),
             self._after(self._reply_log, self._parts.replies.run()),
             self._parts.run(),
             GarbageTurns(lambda: self.deps.submission.open_count).run(),
@@ -163,6 +154,7 @@ class Gateway:
         """Refuse new requests, and cut what is still open when the bound has passed."""
         self.draining = True
         self.deps.submission.drain()
+        self._batches.drain()
         self._fuse = asyncio.get_running_loop().call_later(
             limits.GATEWAY_DRAIN_MS / 1000,
             self.deps.submission.close_all,
@@ -173,6 +165,7 @@ class Gateway:
         """Finish closes, say goodbye, release connections; every step is bounded."""
         if self._fuse is not None:
             self._fuse.cancel()
+        await self._batches.stop()
         await self._parts.stop(limits.CLOSE_READ_BACK_MS / 1000)
         if self._control_tail.caught_up:  # else there is nobody to say goodbye to
             await self._reporter.say_goodbye()
@@ -197,7 +190,7 @@ class Gateway:
             clock=clock,
             entropy=entropy,
             log=self._log,
-            metrics=Metrics(),
+            metrics=self._metrics,
             control=control,
             submission=self._parts.submission,
             keyed=self._parts.keyed,
@@ -205,9 +198,10 @@ class Gateway:
             closer=self._parts.closer,
             orphans=self._parts.orphans,
             prompts=self._prompts,
-            grammars=_grammars(config, self._prompts),
+            grammars=self._grammars,
             totals=totals,
             bodies=BodyReader(),
+            batches=self._batches,
             model=_served_model(config),
             card=_card(config, clock.now_ms()),
             locator_key=config.locator_key,
@@ -215,6 +209,73 @@ class Gateway:
             keepalive_ms=config.keepalive_ms,
             cross_origin=CrossOrigin.of(config.cors_origins),
         )
+
+    def _make_parts(
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        control: ControlView,
+        pulse: Pulse,
+        open_reader: OpenReader,
+        bury: Bury,
+    ) -> Parts:
+        config = self._config
+        return build_parts(
+            Wiring(
+                clock=clock,
+                entropy=entropy,
+                control=control,
+                live_workers=lambda: self._fleet.live("worker", config.pool),
+                partition=_preferred_partition(config.process),
+                reply_reader=self._reply_log,
+                claim_reader=self._claim_log,
+                open_reader=open_reader,
+                requests=WatchedWriter(self._requests, pulse),
+                closes=self._closes,
+                claims=self._claims,
+                gateway=self._incarnation,
+                model=_served_model(config),
+                bury=bury,
+                inflight_max=config.gateway_inflight_max,
+                log_silent_s=pulse.silent_s,
+                grace_ms=config.resumable_grace_ms,
+            )
+        )
+
+    def _make_batches(
+        self, clock: Clock, entropy: Entropy, open_reader: OpenReader, bury: Bury
+    ) -> Batches:
+        return Batches(
+            BatchWiring(
+                clock=clock,
+                entropy=entropy,
+                log=self._log,
+                metrics=self._metrics,
+                reader=self._batch_log,
+                writer=self._batch_facts,
+                open_reader=open_reader,
+                items=Items(
+                    clock=clock,
+                    entropy=entropy,
+                    keyed=self._parts.keyed,
+                    prompts=self._prompts,
+                    grammars=self._grammars,
+                    locator_key=self._config.locator_key,
+                    model=self._config.model,
+                    log=self._log,
+                ),
+                pool=self._config.pool,
+                runs_here=self._runs_here,
+                bury=bury,
+            )
+        )
+
+    def _runs_here(self, batch_id: str) -> bool:
+        """Tell whether a batch is this gateway's to run: it serves, and nobody goes before it."""
+        if self.unready() is not None:
+            return False
+        live = self._fleet.live("gateway", self._config.pool)
+        return runner_of(batch_id, live) == self._config.process
 
     def _connections(self) -> tuple[_Connects, ...]:
         return (
@@ -224,6 +285,8 @@ class Gateway:
             self._status,
             self._reply_log,
             self._claim_log,
+            self._batch_facts,
+            self._batch_log,
             self._control_log,
             self._fleet_log,
             self._totals_log,

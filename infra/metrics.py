@@ -30,6 +30,8 @@ MetricName = Literal[
     "keyed_requests",
     "replies_orphaned",
     "prompt_tokens",
+    "batch_items_ended",
+    "batches_ended",
     # worker
     "engine_steps",
     "engine_running",
@@ -96,6 +98,8 @@ METRICS: dict[MetricName, Metric] = {
     ),
     "replies_orphaned": _gauge("replies", "Replies that run on without a client here"),
     "prompt_tokens": _counter("tokens", "Prompt tokens accepted"),
+    "batch_items_ended": _counter("items", "Items of batches run here to their result", "outcome"),
+    "batches_ended": _counter("batches", "Batches ended here"),
     "engine_steps": _counter("steps", "Engine steps made"),
     "engine_running": _gauge("requests", "Requests in the engine's batch"),
     "engine_waiting": _gauge("requests", "Requests waiting for the engine"),

@@ -1,0 +1,152 @@
+"""Results of items on `batch-results.v1`: appended one by one, read as a range of the log.
+
+Owns which results count: of each index the first in log order, up to where the batch's end says.
+Called by the runner and by the handlers that show results.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+
+from msgspec import Struct
+
+from gateway.batches.rendering import error_line, output_line
+from gateway.rereading import OpenReader
+from infra.errors import LogError, LogUnavailable, OffsetUnreadable, SendRefused
+from infra.ports import Clock, LogReader, LogRecord, LogWriter, TopicPartition
+from schemas import limits
+from schemas.batches import BatchCreated, ItemEnded, ItemOutcome, ItemsEnded
+from schemas.codec import Undecodable, decode, encode
+from schemas.topics import BATCH_RESULTS
+
+__all__ = ["Results", "Tally", "place_of"]
+
+_BATCH_HEADER = "batch"
+
+
+class Tally(Struct, frozen=True, kw_only=True):
+    """What the results of a batch add up to, below an offset."""
+
+    results_end: int
+    counts: Mapping[ItemOutcome, int]
+    output_bytes: int = 0
+    errors_bytes: int = 0
+
+
+class Results:
+    """Writes and reads results of one gateway."""
+
+    def __init__(self, *, writer: LogWriter, open_reader: OpenReader, clock: Clock) -> None:
+        self._writer = writer
+        self._open_reader = open_reader
+        self._clock = clock
+
+    async def add(self, batch: BatchCreated, items: Sequence[ItemEnded]) -> None:
+        """Append results, again until that is acknowledged: copies are harmless.
+
+        Raises: SendRefused where the log will never take them.
+        """
+        value = encode(ItemsEnded(batch_id=batch.batch_id, items=tuple(items)))
+        if len(value) > limits.EVENT_BYTES_MAX:
+            raise SendRefused(f"a result of {len(value)} bytes")
+        name = batch.batch_id.encode()
+        while True:
+            try:
+                await self._writer.send(
+                    BATCH_RESULTS,
+                    batch.results_partition,
+                    value,
+                    key=name,
+                    headers=((_BATCH_HEADER, name),),
+                )
+            except SendRefused:
+                raise
+            except LogError:
+                await asyncio.sleep(limits.RETRY_PAUSE_MS / 1000)
+            else:
+                return
+
+    async def read(
+        self, batch: BatchCreated, end: int | None = None
+    ) -> AsyncGenerator[tuple[ItemEnded, ...], None]:
+        """Yield the results below an offset, or all there are now; each index once.
+
+        Raises: OffsetUnreadable where they are not kept any more, LogUnavailable.
+        """
+        reader = await self._open_reader()
+        try:
+            async with aclosing(self._read(reader, batch, end)) as reading:
+                async for items in reading:
+                    yield items
+        finally:
+            await reader.close()
+
+    async def tally(self, batch: BatchCreated) -> Tally:
+        """Return what all results that there are now add up to; none where they are not kept.
+
+        Raises: LogUnavailable.
+        """
+        place = place_of(batch)
+        reader = await self._open_reader()
+        try:
+            end = (await reader.bounds([place]))[place].end
+            counts, output_bytes, errors_bytes = Counter[ItemOutcome](), 0, 0
+            async with aclosing(self._read(reader, batch, end)) as reading:
+                async for items in reading:
+                    for item in items:
+                        counts[item.outcome] += 1
+                        output_bytes += len(output_line(batch.batch_id, item))
+                        errors_bytes += len(error_line(batch.batch_id, item))
+        except OffsetUnreadable:
+            return Tally(results_end=batch.results_floor, counts={})
+        finally:
+            await reader.close()
+        return Tally(
+            results_end=end, counts=counts, output_bytes=output_bytes, errors_bytes=errors_bytes
+        )
+
+    async def _read(
+        self, reader: LogReader, batch: BatchCreated, end: int | None
+    ) -> AsyncGenerator[tuple[ItemEnded, ...], None]:
+        place = place_of(batch)
+        bounds = (await reader.bounds([place]))[place]
+        end = bounds.end if end is None else end
+        if batch.results_floor < bounds.start and end > batch.results_floor:
+            raise OffsetUnreadable(place.topic, place.partition, batch.results_floor)
+        reader.assign({place: batch.results_floor})
+        next_offset, seen = batch.results_floor, set[int]()
+        until_s = self._clock.monotonic_s() + limits.REPLY_FIND_MS / 1000
+        while next_offset < end:
+            records = await reader.poll(
+                timeout_ms=limits.FETCH_WAIT_MS, max_records=limits.BATCH_READ_RECORDS_MAX
+            )
+            for record in records:
+                next_offset = record.offset + 1
+                if record.offset < end and (fresh := _fresh(record, batch, seen)):
+                    yield fresh
+            if records:
+                until_s = self._clock.monotonic_s() + limits.REPLY_FIND_MS / 1000
+            elif self._clock.monotonic_s() >= until_s:
+                raise LogUnavailable("results are not read in time")
+
+
+def place_of(batch: BatchCreated) -> TopicPartition:
+    """Return the partition that holds a batch's results."""
+    return TopicPartition(BATCH_RESULTS, batch.results_partition)
+
+
+def _fresh(record: LogRecord, batch: BatchCreated, seen: set[int]) -> tuple[ItemEnded, ...]:
+    """Return the results of a record whose index has none yet; others' records stay undecoded."""
+    if (_BATCH_HEADER, batch.batch_id.encode()) not in record.headers:
+        return ()
+    try:
+        items = decode(record.value, ItemsEnded).items
+    except Undecodable:
+        return ()  # what it held counts as errored in the end
+    fresh = []
+    for item in items:
+        if item.index not in seen:
+            seen.add(item.index)
+            fresh.append(item)
+    return tuple(fresh)
