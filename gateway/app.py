@@ -16,7 +16,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import generation, information, resumption
-from gateway.batches import message_batches
+from gateway.batches import file_calls, message_batches, openai_batches
 from gateway.call import Call, call_of
 from gateway.deps import Deps
 from gateway.edge import Edge
@@ -42,6 +42,8 @@ _READING: tuple[tuple[str, Reader], ...] = (
     *_GENERATING,
     ("/embeddings", generation.embeddings),
     ("/messages/batches", message_batches.create),
+    ("/files", file_calls.create),
+    ("/batches", openai_batches.create),
 )
 _API: tuple[tuple[str, str, Handler], ...] = (
     # Before the replies' routes: `batches` is no reply's id.
@@ -52,6 +54,13 @@ _API: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/messages/batches/{batch_id}/cancel", message_batches.cancel),
     *(("GET", f"{path}/{{reply_id}}", resumption.retrieve) for path, _ in _GENERATING),
     *(("POST", f"{path}/{{reply_id}}/cancel", resumption.cancel) for path, _ in _GENERATING),
+    ("GET", "/files", file_calls.listed),
+    ("GET", "/files/{file_id}", file_calls.retrieve),
+    ("DELETE", "/files/{file_id}", file_calls.delete),
+    ("GET", "/files/{file_id}/content", file_calls.content),
+    ("GET", "/batches", openai_batches.listed),
+    ("GET", "/batches/{batch_id}", openai_batches.retrieve),
+    ("POST", "/batches/{batch_id}/cancel", openai_batches.cancel),
     ("GET", "/models", information.list_models),
     ("GET", "/models/{model_id:path}", information.retrieve_model),
     ("GET", "/openapi.json", information.openapi),

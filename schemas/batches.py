@@ -133,6 +133,8 @@ class FileStored(Struct, frozen=True, kw_only=True):
     content: Content
     created_ms: int
     expires_ms: int
+    fingerprint: str | None = None
+    """Of what was uploaded under an idempotency key."""
 
 
 class FileDeleted(Struct, frozen=True, kw_only=True):

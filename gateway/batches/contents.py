@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
+from gateway.batches.ranges import read_from
 from gateway.rereading import OpenReader
-from infra.errors import LogUnavailable
-from infra.ports import Clock, LogReader, LogWriter, TopicPartition
+from infra.ports import Clock, LogWriter, TopicPartition
 from schemas import limits
 from schemas.batches import Content, ContentPiece, Piece
 from schemas.codec import decode, encode
@@ -125,27 +125,18 @@ class Contents:
         if not content.pieces:
             return
         reader = await self._open_reader()
+        place = TopicPartition(BATCH_INPUTS, content.partition)
+        first, wanted = content.pieces[0].offset, deque(content.pieces)
         try:
-            async with aclosing(self._read(reader, content)) as reading:
-                async for data in reading:
-                    yield data
+            async with aclosing(
+                read_from(reader, self._clock, place, first, records_max=_RECORDS_AT_ONCE)
+            ) as reading:
+                async for records in reading:
+                    for record in records:
+                        if wanted and record.offset == wanted[0].offset:
+                            wanted.popleft()
+                            yield decode(record.value, ContentPiece).data
+                    if not wanted:
+                        return
         finally:
             await reader.close()
-
-    async def _read(self, reader: LogReader, content: Content) -> AsyncGenerator[bytes, None]:
-        wanted = deque(content.pieces)
-        place = TopicPartition(BATCH_INPUTS, content.partition)
-        reader.assign({place: wanted[0].offset})
-        until_s = self._clock.monotonic_s() + limits.REPLY_FIND_MS / 1000
-        while wanted:
-            records = await reader.poll(
-                timeout_ms=limits.FETCH_WAIT_MS, max_records=_RECORDS_AT_ONCE
-            )
-            for record in records:
-                if wanted and record.offset == wanted[0].offset:
-                    wanted.popleft()
-                    yield decode(record.value, ContentPiece).data
-            if records:
-                until_s = self._clock.monotonic_s() + limits.REPLY_FIND_MS / 1000
-            elif self._clock.monotonic_s() >= until_s:
-                raise LogUnavailable("a content is not read in time")

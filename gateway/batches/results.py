@@ -11,13 +11,15 @@ from contextlib import aclosing
 
 from msgspec import Struct
 
+from gateway.batches.ranges import read_from
 from gateway.batches.rendering import error_line, output_line
 from gateway.rereading import OpenReader
-from infra.errors import LogError, LogUnavailable, OffsetUnreadable, SendRefused
+from infra.errors import LogError, OffsetUnreadable, SendRefused
 from infra.ports import Clock, LogReader, LogRecord, LogWriter, TopicPartition
 from schemas import limits
 from schemas.batches import BatchCreated, ItemEnded, ItemOutcome, ItemsEnded
 from schemas.codec import Undecodable, decode, encode
+from schemas.requests import Dialect
 from schemas.topics import BATCH_RESULTS
 
 __all__ = ["Results", "Tally", "place_of"]
@@ -94,8 +96,10 @@ class Results:
             counts, output_bytes, errors_bytes = Counter[ItemOutcome](), 0, 0
             async with aclosing(self._read(reader, batch, end)) as reading:
                 async for items in reading:
+                    counts.update(item.outcome for item in items)
+                    if batch.dialect is not Dialect.OPENAI:
+                        continue  # whose results are no files
                     for item in items:
-                        counts[item.outcome] += 1
                         output_bytes += len(output_line(batch.batch_id, item))
                         errors_bytes += len(error_line(batch.batch_id, item))
         except OffsetUnreadable:
@@ -114,21 +118,24 @@ class Results:
         end = bounds.end if end is None else end
         if batch.results_floor < bounds.start and end > batch.results_floor:
             raise OffsetUnreadable(place.topic, place.partition, batch.results_floor)
-        reader.assign({place: batch.results_floor})
-        next_offset, seen = batch.results_floor, set[int]()
-        until_s = self._clock.monotonic_s() + limits.REPLY_FIND_MS / 1000
-        while next_offset < end:
-            records = await reader.poll(
-                timeout_ms=limits.FETCH_WAIT_MS, max_records=limits.BATCH_READ_RECORDS_MAX
+        seen = set[int]()
+        if end <= batch.results_floor:
+            return
+        async with aclosing(
+            read_from(
+                reader,
+                self._clock,
+                place,
+                batch.results_floor,
+                records_max=limits.BATCH_READ_RECORDS_MAX,
             )
-            for record in records:
-                next_offset = record.offset + 1
-                if record.offset < end and (fresh := _fresh(record, batch, seen)):
-                    yield fresh
-            if records:
-                until_s = self._clock.monotonic_s() + limits.REPLY_FIND_MS / 1000
-            elif self._clock.monotonic_s() >= until_s:
-                raise LogUnavailable("results are not read in time")
+        ) as reading:
+            async for records in reading:
+                for record in records:
+                    if record.offset < end and (fresh := _fresh(record, batch, seen)):
+                        yield fresh
+                if records[-1].offset + 1 >= end:
+                    return
 
 
 def place_of(batch: BatchCreated) -> TopicPartition:

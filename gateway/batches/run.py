@@ -58,22 +58,29 @@ class BatchRun:
 
         Raises: LogError, LogAway, Overloaded: begin anew later.
         """
+        is_gone = False
         try:
-            if self._batch.item_count is None:
-                await self._look_through()
-            if self._leaves():
-                return
-            done = await self._done()
-            await self._answer_all(done)
-            if self._leaves():
-                return
-            await self._settle_rest(done)
-        except OffsetUnreadable:
-            if self._batch.item_count is None:
-                fault = InputFault(code="invalid_file", message="The file is not kept any more.")
-                await self._fail((fault,))
-                return
+            await self._run_items()
+        except* OffsetUnreadable:
+            is_gone = True
+        if self._leaves():
+            return
+        if is_gone and self._batch.item_count is None:
+            fault = InputFault(code="invalid_file", message="The file is not kept any more.")
+            await self._fail((fault,))
+            return
         await self._end()
+
+    async def _run_items(self) -> None:
+        """See to it that each item has a result. Raises as `run`, and OffsetUnreadable."""
+        if self._batch.item_count is None:
+            await self._look_through()
+        if self._leaves():
+            return
+        done = await self._done()
+        await self._answer_all(done)
+        if not self._leaves():
+            await self._settle_rest(done)
 
     def _leaves(self) -> bool:
         """Tell whether there is nothing more to do here."""
@@ -96,7 +103,10 @@ class BatchRun:
         inspection = Inspection(self._created.endpoint)
         async with aclosing(self._parts.contents.lines(self._created.content)) as lines:
             async for number, line in lines:
-                inspection.take(number, line)
+                if line is not None and len(line) > limits.BATCH_INLINE_BYTES_MAX:
+                    await asyncio.to_thread(inspection.take, number, line)
+                else:
+                    inspection.take(number, line)
                 if inspection.is_enough:
                     break
                 if inspection.item_count % limits.BATCH_LINES_PER_TURN == 0:

@@ -91,6 +91,7 @@ class Batches:
         self._entropy = wiring.entropy
         self._pool = wiring.pool
         self._reading = 0
+        self._uploading = 0
         self._draining = False
         self.book = BatchBook()
         self.tail = BatchTail(
@@ -240,6 +241,17 @@ class Batches:
             yield
         finally:
             self._reading -= 1
+
+    @contextmanager
+    def uploading(self) -> Iterator[None]:
+        """Count one more client that sends a file. Raises Overloaded."""
+        if self._uploading >= limits.BATCH_UPLOADS_MAX:
+            raise Overloaded("Overloaded: too many files are sent at once")
+        self._uploading += 1
+        try:
+            yield
+        finally:
+            self._uploading -= 1
 
     def results_kept(self, created_ms: int) -> bool:
         """Tell whether results of a batch made then are kept still."""

@@ -102,11 +102,12 @@ def _operation(operation: Operation) -> dict[str, object]:
     if operation.parameters:
         made["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
     if operation.body is not None:
-        content = {"application/json": {"schema": ref(operation.body)}}
+        is_json = operation.body_media == "application/json"
+        compressed = {"description": "May be compressed: `content-encoding: gzip`."}
         made["requestBody"] = {
             "required": True,
-            "description": "May be compressed: `content-encoding: gzip`.",
-            "content": content,
+            **(compressed if is_json else {}),
+            "content": {operation.body_media: {"schema": ref(operation.body)}},
         }
     return made
 

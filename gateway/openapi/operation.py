@@ -36,7 +36,8 @@ class Operation:
     errors: tuple[int, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     body: str | None = None
-    """Schema of the JSON body."""
+    """Schema of the body."""
+    body_media: str = "application/json"
     reply: str | None = None
     """Schema of the JSON reply; None = `media` without one."""
     media: str = "application/json"

@@ -1,15 +1,22 @@
 """Message batches over real HTTP: the official SDK against the memory log."""
 
 import asyncio
+import json
 from typing import Any
 
 import anthropic
 import httpx
 import pytest
 from anthropic.types.messages import MessageBatch
+from msgspec.structs import replace
 
+from infra.ports import TopicPartition
+from infra.system import SystemClock
+from schemas import limits
 from schemas.replies import CloseReason, StopReason
 from schemas.requests import RequestAccepted, RequestClass
+from schemas.topics import BATCH_INPUTS, batch_partition
+from tests.batch_facts import created
 from tests.gateway_calls import MESSAGES, headers_of, say_then_fail
 from tests.gateway_http import MODEL, Served, ids_of, serve
 from tests.gateway_platform import FakeWorker, until
@@ -285,6 +292,59 @@ def test_an_item_whose_reply_failed_in_the_middle_is_an_error() -> None:
             assert result.result.type == "errored"
             assert result.result.error.error.type == "api_error"
             assert len(served.platform.worker.seen) == 1
+            await sdk.close()
+
+    asyncio.run(scenario())
+
+
+async def recorded(served: Served, *, age_ms: int, items: int = 2) -> str:
+    """Record a batch that was made some time ago; return its id."""
+    batches = served.batches[0]
+    batch_id = batches.new_id("msgbatch_", next(iter(served.platform.control.keys.values())), None)
+    writing = batches.contents.write(batch_id)
+    for number in range(items):
+        await writing.add(json.dumps(item(f"i{number}")).encode() + b"\n")
+    fact = created(batch_id, item_count=items, created_ms=SystemClock().now_ms() - age_ms)
+    await batches.ledger.append(replace(fact, content=await writing.finish()))
+    return batch_id
+
+
+def test_a_batch_expires_after_a_day_and_its_results_after_a_month() -> None:
+    """What was not begun within 24 hours is expired; 29 days after its making it is listed only."""
+
+    async def scenario() -> None:
+        async with serve(Gate().script) as served:
+            sdk = sdk_of(served)
+            batch_id = await recorded(served, age_ms=limits.BATCH_DEADLINE_MS)
+            done = await ended(sdk, batch_id)
+            assert done.request_counts.expired == 2 and done.archived_at is None
+            results = [one async for one in await sdk.messages.batches.results(batch_id)]
+            assert {one.result.type for one in results} == {"expired"}
+            old_id = await recorded(served, age_ms=limits.BATCH_RESULTS_KEPT_MS)
+            old = await ended(sdk, old_id)
+            assert old.archived_at is not None and old.results_url is None
+            assert (await http_get(served, f"{PATH}/{old_id}/results")).status_code == 404
+            assert {one.id async for one in await sdk.messages.batches.list()} == {batch_id, old_id}
+            assert served.platform.worker.seen == []
+            await sdk.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_whose_input_is_gone_ends_all_the_same() -> None:
+    """Where the log does not keep the items any more, each counts as an error."""
+
+    async def scenario() -> None:
+        async with serve(Gate().script) as served:
+            served.runners[0] = False
+            batch_id = await recorded(served, age_ms=0, items=3)
+            broker = served.platform.broker
+            place = TopicPartition(BATCH_INPUTS, batch_partition(batch_id))
+            broker.truncate(place, broker.partition(place).bounds().end)
+            served.runners[0] = True
+            sdk = sdk_of(served)
+            assert (await ended(sdk, batch_id)).request_counts.errored == 3
+            assert [one async for one in await sdk.messages.batches.results(batch_id)] == []
             await sdk.close()
 
     asyncio.run(scenario())

@@ -1,8 +1,10 @@
 """Batches on the whole platform: the official SDKs, two gateways, kill -9 in the middle."""
 
+import json
 from typing import Any
 
 import anthropic
+import openai
 
 from gateway.batches.placement import runner_of
 from schemas.ids import find_request_id
@@ -73,6 +75,41 @@ def test_a_cancelled_batch_finishes_what_runs(pair: Platform) -> None:
         assert results["bad"].result.type == "errored"
         assert results[f"i{SLOW_ITEMS - 1}"].result.type == "canceled"
         assert sdk.messages.batches.delete(made.id).type == "message_batch_deleted"
+
+
+def test_a_file_is_answered_as_a_file(pair: Platform) -> None:
+    """OpenAI's SDK uploads requests, has them run, and downloads answers and errors."""
+    asked = [("a", {"max_tokens": 3}), ("b", {"max_tokens": 5, "n": 2}), ("c", {"max_tokens": -1})]
+    lines = [
+        {
+            "custom_id": custom_id,
+            "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {
+                "model": MODEL,
+                "messages": [{"role": "user", "content": "Hello."}],
+                "ignore_eos": True,
+                **more,
+            },
+        }
+        for custom_id, more in asked
+    ]
+    data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    with openai.OpenAI(base_url=f"{pair.url}/v1", api_key=pair.key) as sdk:
+        file = sdk.files.create(file=("in.jsonl", data), purpose="batch")
+        assert sdk.files.content(file.id).content == data
+        made = sdk.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        eventually(lambda: sdk.batches.retrieve(made.id).status == "completed", 20.0, "it ends")
+        done = sdk.batches.retrieve(made.id)
+        assert done.output_file_id is not None and done.error_file_id is not None
+        texts = [sdk.files.content(name).text for name in (done.output_file_id, done.error_file_id)]
+    output, errors = ([json.loads(line) for line in text.splitlines()] for text in texts)
+    bodies = {one["custom_id"]: one["response"]["body"] for one in output}
+    assert bodies["a"]["usage"]["completion_tokens"] == 3
+    assert len(bodies["b"]["choices"]) == 2
+    assert [one["custom_id"] for one in errors] == ["c"]
 
 
 def test_a_batch_whose_gateway_is_killed_bills_each_item_once(pair: Platform) -> None:
