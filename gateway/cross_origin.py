@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 __all__ = ["CrossOrigin"]
 
-_METHODS = "GET, HEAD, POST"
+_METHODS = "DELETE, GET, HEAD, POST"
 _READABLE = (
     b"request-id, x-request-id, retry-after, x-should-retry, idempotent-replayed,"
     b" anthropic-organization-id, openai-organization, openai-processing-ms, openai-version"

@@ -130,10 +130,15 @@ class Results:
                 records_max=limits.BATCH_READ_RECORDS_MAX,
             )
         ) as reading:
+            unpaused = 0
             async for records in reading:
                 for record in records:
                     if record.offset < end and (fresh := _fresh(record, batch, seen)):
                         yield fresh
+                        unpaused += len(fresh)
+                        if unpaused >= limits.BATCH_LINES_PER_TURN:
+                            unpaused = 0
+                            await asyncio.sleep(0)  # others' turn: a long read waits for nothing
                 if records[-1].offset + 1 >= end:
                     return
 

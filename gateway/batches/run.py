@@ -184,6 +184,8 @@ class BatchRun:
                 if index < len(done) and not done[index]:
                     yield index, line
                 index += 1
+                if index % limits.BATCH_LINES_PER_TURN == 0:
+                    await asyncio.sleep(0)
 
     async def _note(self, ended: ItemEnded, done: bytearray) -> None:
         await self._parts.results.add(self._created, [ended])
