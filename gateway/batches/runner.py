@@ -5,10 +5,10 @@ run here is broken off, and the other goes on from the log. Run by the compositi
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 
 from gateway.batches.book import Batch, BatchBook
+from gateway.batches.placement import next_of
 from gateway.batches.run import BatchRun, RunParts
 from gateway.errors import GatewayError
 from infra.errors import LogError
@@ -51,17 +51,19 @@ class BatchRunner:
         for batch_id, (_, task) in self._running.items():
             if not self._runs_here(batch_id):
                 task.cancel()
-        waiting = [
-            batch
+        waiting = {
+            batch.created.batch_id: batch
             for batch in self._book.unfinished
             if batch.created.pool == self._pool
             and batch.created.batch_id not in self._running
             and self._runs_here(batch.created.batch_id)
-        ]
+        }
         while waiting and len(self._running) < limits.BATCHES_RUNNING_MAX:
             if self._parts.draining():
                 return
-            self._start(self._next_of(waiting))
+            running = [batch.created for batch, _ in self._running.values()]
+            chosen = next_of([batch.created for batch in waiting.values()], running)
+            self._start(waiting.pop(chosen.batch_id))
 
     async def stop(self) -> None:
         """Break everything off; what is in flight is found again by whoever goes on."""
@@ -69,13 +71,6 @@ class BatchRunner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _next_of(self, waiting: list[Batch]) -> Batch:
-        """Take the oldest batch of the org that has the fewest running."""
-        running = Counter(batch.created.org for batch, _ in self._running.values())
-        batch = min(waiting, key=lambda one: (running[one.created.org], one.created.created_ms))
-        waiting.remove(batch)
-        return batch
 
     def _start(self, batch: Batch) -> None:
         task = asyncio.create_task(self._run(batch))

@@ -34,7 +34,9 @@ def item(custom_id: str, **params: object) -> Any:
 
 def sdk_of(served: Served, gateway: int = 0) -> anthropic.AsyncAnthropic:
     """Return the official client."""
-    return anthropic.AsyncAnthropic(base_url=served.urls[gateway], api_key=served.key)
+    return anthropic.AsyncAnthropic(
+        base_url=served.urls[gateway], api_key=served.key, max_retries=0
+    )
 
 
 async def ended(sdk: anthropic.AsyncAnthropic, batch_id: str) -> MessageBatch:
@@ -225,8 +227,8 @@ def test_a_bad_batch_is_refused_and_a_repeated_one_is_the_same() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_a_batch_that_moves_or_runs_twice_bills_each_item_once(together: bool) -> None:
+@pytest.mark.parametrize("how", ["killed", "drained", "together"])
+def test_a_batch_that_moves_or_runs_twice_bills_each_item_once(how: str) -> None:
     """A gateway ends in the middle of a batch, or two run it at once: each item is generated once,
     the batch ends, and every item has one result."""
 
@@ -234,14 +236,20 @@ def test_a_batch_that_moves_or_runs_twice_bills_each_item_once(together: bool) -
         gate = Gate()
         async with serve(gate.script, gateway_count=2) as served:
             sdk = sdk_of(served, 1)
-            served.runners[1] = together
+            served.runners[1] = how == "together"
             requests = [item(f"i{n}") for n in range(30)]
             made = await sdk.messages.batches.create(requests=requests)
             seen = served.platform.worker.seen
             await until(lambda: len({request.request_id for request in seen}) >= 16)
-            if not together:
+            if how == "killed":
                 await served.batches[0].stop()
                 await served.platform.kill(0)
+            elif how == "drained":
+                served.batches[0].drain()
+                async with sdk_of(served) as drained:
+                    with pytest.raises(anthropic.OverloadedError):
+                        await drained.messages.batches.create(requests=requests)
+            if how != "together":
                 served.runners[:] = [False, True]
             gate.opened.set()
             done = await ended(sdk, made.id)

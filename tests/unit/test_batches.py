@@ -8,7 +8,7 @@ from gateway.batches.book import BatchBook
 from gateway.batches.contents import LineSplitter
 from gateway.batches.inspection import Inspection
 from gateway.batches.paging import Page, page_of
-from gateway.batches.placement import runner_of
+from gateway.batches.placement import next_of, runner_of
 from schemas import limits
 from schemas.batches import record_of
 from schemas.dialects.anthropic_batches import read_batch, rfc3339
@@ -166,3 +166,12 @@ def test_a_batch_moves_only_where_its_gateway_leaves() -> None:
     assert all(after[name] == before[name] for name in ids if before[name] != "gateway-2")
     assert "gateway-2" not in after.values()
     assert runner_of("msgbatch_1", []) is None
+
+
+def test_a_small_org_need_not_wait_for_a_large_one_s_batches() -> None:
+    """The org with the fewest batches running comes next, and of its batches the oldest."""
+    large = [created(f"large-{number}", org="large", created_ms=number) for number in range(3)]
+    small = [created(f"small-{number}", org="small", created_ms=5 + number) for number in range(2)]
+    assert next_of([*small, *large], []) == large[0]
+    assert next_of([*small[::-1], *large[1:]], large[:1]) == small[0]
+    assert next_of([small[1], *large[1:]], [large[0], small[0]]) == large[1]
