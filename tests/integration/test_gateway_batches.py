@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from infra.ports import TopicPartition
 from infra.system import SystemClock
 from schemas import limits
+from schemas.batches import ItemsEnded
+from schemas.codec import decode
 from schemas.replies import CloseReason, StopReason
 from schemas.requests import RequestAccepted, RequestClass
-from schemas.topics import BATCH_INPUTS, batch_partition
+from schemas.topics import BATCH_INPUTS, BATCH_RESULTS, batch_partition
 from tests.batch_facts import created
 from tests.gateway_calls import MESSAGES, headers_of, say_then_fail
 from tests.gateway_http import MODEL, Served, ids_of, serve
@@ -227,6 +229,12 @@ def test_a_bad_batch_is_refused_and_a_repeated_one_is_the_same() -> None:
     asyncio.run(scenario())
 
 
+def results_written(served: Served, batch_id: str) -> int:
+    """Return how many results of a batch stand in the log, copies too."""
+    log = served.platform.broker.partition(TopicPartition(BATCH_RESULTS, batch_partition(batch_id)))
+    return sum(len(decode(record.value, ItemsEnded).items) for record in log.read(0, 1_000))
+
+
 @pytest.mark.parametrize("how", ["killed", "drained", "together"])
 def test_a_batch_that_moves_or_runs_twice_bills_each_item_once(how: str) -> None:
     """A gateway ends in the middle of a batch, or two run it at once: each item is generated once,
@@ -237,10 +245,11 @@ def test_a_batch_that_moves_or_runs_twice_bills_each_item_once(how: str) -> None
         async with serve(gate.script, gateway_count=2) as served:
             sdk = sdk_of(served, 1)
             served.runners[1] = how == "together"
-            requests = [item(f"i{n}") for n in range(30)]
+            done_first = {"metadata": {"user_id": "go"}}
+            requests = [item(f"i{n}", **(done_first if n < 5 else {})) for n in range(30)]
             made = await sdk.messages.batches.create(requests=requests)
             seen = served.platform.worker.seen
-            await until(lambda: len({request.request_id for request in seen}) >= 16)
+            await until(lambda: len({request.request_id for request in seen}) >= 21)
             if how == "killed":
                 await served.batches[0].stop()
                 await served.platform.kill(0)
@@ -259,6 +268,8 @@ def test_a_batch_that_moves_or_runs_twice_bills_each_item_once(how: str) -> None
             assert len(results) == 30
             assert len({request.request_id for request in seen}) == 30
             assert {request.request_class for request in seen} == {RequestClass.BATCH}
+            if how == "killed":
+                assert results_written(served, made.id) == 30, "what was done is not done again"
             await sdk.close()
 
     asyncio.run(scenario())
