@@ -12,10 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import generation, information, resumption
+from gateway.batches import file_calls, message_batches, openai_batches
 from gateway.call import Call, call_of
 from gateway.deps import Deps
 from gateway.edge import Edge
@@ -40,10 +41,26 @@ _READING: tuple[tuple[str, Reader], ...] = (
     ("/messages/count_tokens", generation.count_tokens),
     *_GENERATING,
     ("/embeddings", generation.embeddings),
+    ("/messages/batches", message_batches.create),
+    ("/files", file_calls.create),
+    ("/batches", openai_batches.create),
 )
 _API: tuple[tuple[str, str, Handler], ...] = (
+    # Before the replies' routes: `batches` is no reply's id.
+    ("GET", "/messages/batches", message_batches.listed),
+    ("GET", "/messages/batches/{batch_id}", message_batches.retrieve),
+    ("DELETE", "/messages/batches/{batch_id}", message_batches.delete),
+    ("GET", "/messages/batches/{batch_id}/results", message_batches.results),
+    ("POST", "/messages/batches/{batch_id}/cancel", message_batches.cancel),
     *(("GET", f"{path}/{{reply_id}}", resumption.retrieve) for path, _ in _GENERATING),
     *(("POST", f"{path}/{{reply_id}}/cancel", resumption.cancel) for path, _ in _GENERATING),
+    ("GET", "/files", file_calls.listed),
+    ("GET", "/files/{file_id}", file_calls.retrieve),
+    ("DELETE", "/files/{file_id}", file_calls.delete),
+    ("GET", "/files/{file_id}/content", file_calls.content),
+    ("GET", "/batches", openai_batches.listed),
+    ("GET", "/batches/{batch_id}", openai_batches.retrieve),
+    ("POST", "/batches/{batch_id}/cancel", openai_batches.cancel),
     ("GET", "/models", information.list_models),
     ("GET", "/models/{model_id:path}", information.retrieve_model),
     ("GET", "/openapi.json", information.openapi),
@@ -140,6 +157,15 @@ async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path, method = request.url.path, request.method
     if error.status_code == 405:
-        allow = (error.headers or {}).get("Allow", "")
+        allow = ", ".join(sorted(_methods(request)))
         raise MethodNotAllowed(f"{method} is not allowed on {path}; use {allow}", allow)
     raise PathUnknown(f"no such path: {method} {path}")
+
+
+def _methods(request: Request) -> set[str]:
+    """Return what a path may be asked with, by whichever of its routes."""
+    found = set[str]()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return found

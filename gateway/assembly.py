@@ -10,17 +10,18 @@ from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from gateway.batches.items import Items
+from gateway.batches.placement import runner_of
+from gateway.batches.service import Batches, BatchWiring
 from gateway.bodies import BodyReader
 from gateway.cross_origin import CrossOrigin
 from gateway.deps import Deps
 from gateway.garbage import GarbageTurns
-from gateway.grammar_compiling import GrammarCompiler, compiler_command
-from gateway.grammars import Grammars
-from gateway.parts import Wiring, build_parts
+from gateway.parts import Parts, Wiring, build_parts
 from gateway.prompts import Prompts
 from gateway.quota import Quota
 from gateway.rereading import OpenReader
-from gateway.submission import ServedModel
+from gateway.serving import grammars_of, model_card, preferred_partition, served_model
 from gateway.totals import TotalsTail, TotalsView
 from infra.config import Config
 from infra.control import Bury, ControlTail, ControlView
@@ -35,7 +36,6 @@ from infra.system import SystemClock, SystemEntropy
 from infra.tokenizer import Tokenizer
 from infra.watched_writer import Pulse, WatchedWriter
 from schemas import limits
-from schemas.dialects.models import ModelCard
 from schemas.operations import ProcessReported, ProcessState
 
 __all__ = ["Gateway"]
@@ -80,6 +80,7 @@ class Gateway:
         self._reply_log, self._control_log = reader("replies"), reader("control")
         self._fleet_log, self._totals_log = reader("fleet"), reader("totals")
         self._claim_log, self._grants_log = reader("idempotency"), reader("grants")
+        self._batch_log, self._batch_facts = reader("batches"), writer("batches")
         bury = DeadLetters(self._status, clock, config.process).bury
         control, totals = ControlView(), TotalsView()
         self._fleet = FleetView()
@@ -92,10 +93,12 @@ class Gateway:
         self._prompts = Prompts(
             lambda: Tokenizer.load(config.model_path, clock), config.context_tokens
         )
-        self._parts = build_parts(self._wiring(clock, entropy, control, bury, pulse, open_reader))
-        metrics = Metrics()
-        self._quota = self._make_quota(clock, metrics)
-        self.deps = self._deps(clock, entropy, metrics, control, totals)
+        self._parts = self._make_parts(clock, entropy, control, pulse, open_reader, bury)
+        self._metrics = Metrics()
+        self._quota = self._make_quota(clock, self._metrics)
+        self._grammars = grammars_of(config, self._prompts)
+        self._batches = self._make_batches(clock, entropy, open_reader, bury)
+        self.deps = self._deps(clock, entropy, control, totals)
         self._health = HealthServer(
             "127.0.0.1",
             config.health_port,
@@ -138,6 +141,9 @@ class Gateway:
             self._after(self._demands),
             self._after(self._grants_log, self._quota.run()),
             self._after(self._claim_log, self._parts.claim_tail.run()),
+            self._after(self._batch_facts),
+            self._after(self._batch_log, self._batches.tail.run()),
+            self._batches.run(),
             self._after(self._reply_log, self._parts.replies.run()),
             self._parts.run(),
             GarbageTurns(lambda: self.deps.submission.open_count).run(),
@@ -150,6 +156,7 @@ class Gateway:
         """Refuse new requests, and cut what is still open when the bound has passed."""
         self.draining = True
         self.deps.submission.drain()
+        self._batches.drain()
         self._fuse = asyncio.get_running_loop().call_later(
             limits.GATEWAY_DRAIN_MS / 1000,
             self.deps.submission.close_all,
@@ -160,6 +167,7 @@ class Gateway:
         """Finish closes, say goodbye, release connections; every step is bounded."""
         if self._fuse is not None:
             self._fuse.cancel()
+        await self._batches.stop()
         await self._parts.stop(limits.CLOSE_READ_BACK_MS / 1000)
         await self._quota.stop()
         if self._control_tail.caught_up:  # else there is nobody to say goodbye to
@@ -171,36 +179,6 @@ class Gateway:
         await self.deps.grammars.stop()
         await asyncio.gather(
             *(part.close() for part in self._connections()), return_exceptions=True
-        )
-
-    def _wiring(
-        self,
-        clock: Clock,
-        entropy: Entropy,
-        control: ControlView,
-        bury: Bury,
-        pulse: Pulse,
-        open_reader: OpenReader,
-    ) -> Wiring:
-        config = self._config
-        return Wiring(
-            clock=clock,
-            entropy=entropy,
-            control=control,
-            live_workers=lambda: self._fleet.live("worker", config.pool),
-            partition=_preferred_partition(config.process),
-            reply_reader=self._reply_log,
-            claim_reader=self._claim_log,
-            open_reader=open_reader,
-            requests=WatchedWriter(self._requests, pulse),
-            closes=self._closes,
-            claims=self._claims,
-            gateway=self._incarnation,
-            model=_served_model(config),
-            bury=bury,
-            inflight_max=config.gateway_inflight_max,
-            log_silent_s=pulse.silent_s,
-            grace_ms=config.resumable_grace_ms,
         )
 
     def _make_quota(self, clock: Clock, metrics: Metrics) -> Quota:
@@ -217,7 +195,6 @@ class Gateway:
         self,
         clock: Clock,
         entropy: Entropy,
-        metrics: Metrics,
         control: ControlView,
         totals: TotalsView,
     ) -> Deps:
@@ -226,7 +203,7 @@ class Gateway:
             clock=clock,
             entropy=entropy,
             log=self._log,
-            metrics=metrics,
+            metrics=self._metrics,
             control=control,
             submission=self._parts.submission,
             keyed=self._parts.keyed,
@@ -234,17 +211,85 @@ class Gateway:
             closer=self._parts.closer,
             orphans=self._parts.orphans,
             prompts=self._prompts,
-            grammars=_grammars(config, self._prompts),
+            grammars=self._grammars,
             totals=totals,
             quota=self._quota,
             bodies=BodyReader(),
-            model=_served_model(config),
-            card=_card(config, clock.now_ms()),
+            batches=self._batches,
+            model=served_model(config),
+            card=model_card(config, clock.now_ms()),
             locator_key=config.locator_key,
             unready=self.unready,
             keepalive_ms=config.keepalive_ms,
             cross_origin=CrossOrigin.of(config.cors_origins),
         )
+
+    def _make_parts(
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        control: ControlView,
+        pulse: Pulse,
+        open_reader: OpenReader,
+        bury: Bury,
+    ) -> Parts:
+        config = self._config
+        return build_parts(
+            Wiring(
+                clock=clock,
+                entropy=entropy,
+                control=control,
+                live_workers=lambda: self._fleet.live("worker", config.pool),
+                partition=preferred_partition(config.process),
+                reply_reader=self._reply_log,
+                claim_reader=self._claim_log,
+                open_reader=open_reader,
+                requests=WatchedWriter(self._requests, pulse),
+                closes=self._closes,
+                claims=self._claims,
+                gateway=self._incarnation,
+                model=served_model(config),
+                bury=bury,
+                inflight_max=config.gateway_inflight_max,
+                log_silent_s=pulse.silent_s,
+                grace_ms=config.resumable_grace_ms,
+            )
+        )
+
+    def _make_batches(
+        self, clock: Clock, entropy: Entropy, open_reader: OpenReader, bury: Bury
+    ) -> Batches:
+        return Batches(
+            BatchWiring(
+                clock=clock,
+                entropy=entropy,
+                log=self._log,
+                metrics=self._metrics,
+                reader=self._batch_log,
+                writer=self._batch_facts,
+                open_reader=open_reader,
+                items=Items(
+                    clock=clock,
+                    entropy=entropy,
+                    keyed=self._parts.keyed,
+                    prompts=self._prompts,
+                    grammars=self._grammars,
+                    locator_key=self._config.locator_key,
+                    model=self._config.model,
+                    log=self._log,
+                ),
+                pool=self._config.pool,
+                runs_here=self._runs_here,
+                bury=bury,
+            )
+        )
+
+    def _runs_here(self, batch_id: str) -> bool:
+        """Tell whether a batch is this gateway's to run: it serves, and nobody goes before it."""
+        if self.unready() is not None:
+            return False
+        live = self._fleet.live("gateway", self._config.pool)
+        return runner_of(batch_id, live) == self._config.process
 
     def _connections(self) -> tuple[_Connects, ...]:
         return (
@@ -256,6 +301,8 @@ class Gateway:
             self._reply_log,
             self._claim_log,
             self._grants_log,
+            self._batch_facts,
+            self._batch_log,
             self._control_log,
             self._fleet_log,
             self._totals_log,
@@ -307,44 +354,3 @@ class Gateway:
             self._log.error("a background task died", exc_info=error)
             self.died = True
             self._on_death()
-
-
-def _grammars(config: Config, prompts: Prompts) -> Grammars:
-    def command() -> tuple[str, ...]:
-        tokenizer = prompts.tokenizer
-        return compiler_command(
-            config.model_path, tokenizer.vocabulary_size, min(tokenizer.eos_ids)
-        )
-
-    return Grammars(
-        prompts=prompts,
-        compiler=GrammarCompiler(command),
-        tool_parser=config.tool_parser,
-        reasoning_parser=config.reasoning_parser,
-    )
-
-
-def _served_model(config: Config) -> ServedModel:
-    return ServedModel(
-        alias=config.model,
-        model_version=config.model_version,
-        pool=config.pool,
-        context_tokens=config.context_tokens,
-        deadline_ms=config.deadline_ms,
-    )
-
-
-def _card(config: Config, created_ms: int) -> ModelCard:
-    return ModelCard(
-        id=config.model,
-        display_name=config.model,
-        created_ms=created_ms,
-        max_input_tokens=config.context_tokens - 1,
-        max_tokens=config.context_tokens - 1,
-    )
-
-
-def _preferred_partition(process: str) -> int:
-    """Return the reply partition of gateway i: i mod partitions; other names count as 0."""
-    _, _, number = process.rpartition("-")
-    return int(number) % limits.REPLY_PARTITIONS if number.isdecimal() else 0

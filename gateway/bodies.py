@@ -56,58 +56,90 @@ class BodyReader:
             (no JSON, or compressed in a way that is not known).
         """
         compressed = is_compressed(headers)
-        body = bytearray()
+        body, most = bytearray(), self._body_bytes_max
         try:
-            await self._refuse_if_announced(headers, receive)
+            await self._refuse_if_announced(headers, receive, most)
             if arrived:
-                await self._read_within_bounds(headers, receive, body)
+                await self._read_within_bounds(headers, receive, body, most)
             else:
-                await self._read_in_time(headers, receive, body)
+                await self._read_in_time(headers, receive, body, most, limits.HTTP_BODY_READ_MS)
             if compressed:
-                await self._inflate(body)
+                await self._inflate(body, most)
             raw = JsonBody(value=body, size_bytes=len(body))
             return JsonBody(value=await raw.through(decode_json), size_bytes=len(body))
         finally:
-            self._held_bytes -= len(body)
+            self.release(body)
 
-    async def _inflate(self, body: bytearray) -> None:
+    async def read_bytes(
+        self, headers: Mapping[str, str], receive: Receive, *, bytes_max: int, within_ms: int
+    ) -> bytearray:
+        """Return a body as it is, inflated; whoever takes it lets go of it by `release`.
+
+        Raises: as `read_json`, but for what is no JSON.
+        """
+        compressed = is_compressed(headers)
+        body = bytearray()
+        try:
+            await self._refuse_if_announced(headers, receive, bytes_max)
+            await self._read_in_time(headers, receive, body, bytes_max, within_ms)
+            if compressed:
+                await self._inflate(body, bytes_max)
+        except BaseException:
+            self.release(body)
+            raise
+        return body
+
+    def release(self, body: bytearray) -> None:
+        """Count a body no longer among those that are held."""
+        self._held_bytes -= len(body)
+
+    async def _inflate(self, body: bytearray, bytes_max: int) -> None:
         """Put a compressed body's content in its place."""
-        content = await asyncio.to_thread(inflate, bytes(body), self._body_bytes_max)
+        content = await asyncio.to_thread(inflate, bytes(body), bytes_max)
         self._held_bytes += len(content) - len(body)
         body[:] = content
         self._require_room()
 
-    async def _refuse_if_announced(self, headers: Mapping[str, str], receive: Receive) -> None:
+    async def _refuse_if_announced(
+        self, headers: Mapping[str, str], receive: Receive, bytes_max: int
+    ) -> None:
         announced = headers.get("content-length", "")
-        if announced.isdigit() and int(announced) > self._body_bytes_max:
-            await self._refuse(headers, receive, int(announced))
+        if announced.isdigit() and int(announced) > bytes_max:
+            await self._refuse(headers, receive, int(announced), bytes_max)
 
     async def _read_in_time(
-        self, headers: Mapping[str, str], receive: Receive, body: bytearray
+        self,
+        headers: Mapping[str, str],
+        receive: Receive,
+        body: bytearray,
+        bytes_max: int,
+        within_ms: int,
     ) -> None:
         try:
-            async with asyncio.timeout(limits.HTTP_BODY_READ_MS / 1000):
-                await self._read_within_bounds(headers, receive, body)
+            async with asyncio.timeout(within_ms / 1000):
+                await self._read_within_bounds(headers, receive, body, bytes_max)
         except TimeoutError as error:
             raise BodyTooSlow("the request body did not arrive in time") from error
 
     async def _read_within_bounds(
-        self, headers: Mapping[str, str], receive: Receive, body: bytearray
+        self, headers: Mapping[str, str], receive: Receive, body: bytearray, bytes_max: int
     ) -> None:
         more = True
         while more:
             chunk, more = await _next_chunk(receive)
             self._held_bytes += len(chunk)
             body += chunk
-            if len(body) > self._body_bytes_max:
-                await self._refuse(headers, receive, len(body) if more else 0)
+            if len(body) > bytes_max:
+                await self._refuse(headers, receive, len(body) if more else 0, bytes_max)
             self._require_room()
 
     def _require_room(self) -> None:
         if self._held_bytes > limits.HTTP_BODIES_BYTES_MAX:
             raise Overloaded("Overloaded: too many large bodies at once")
 
-    async def _refuse(self, headers: Mapping[str, str], receive: Receive, announced: int) -> None:
+    async def _refuse(
+        self, headers: Mapping[str, str], receive: Receive, announced: int, bytes_max: int
+    ) -> None:
         """Drain what is left, within bounds, so that the answer is not lost to a reset."""
         waits = "expect" in headers  # for our 100: then nothing was sent and nothing is to drain
         if 0 < announced <= limits.HTTP_DRAIN_BYTES_MAX and not waits:
@@ -119,7 +151,7 @@ class BodyReader:
                         drained += len(chunk)
             except TimeoutError:
                 pass  # it gets its answer anyway; the connection is closed after it
-        raise BodyTooLarge(f"request body is larger than {self._body_bytes_max} bytes")
+        raise BodyTooLarge(f"request body is larger than {bytes_max} bytes")
 
 
 def decode_json(body: object) -> object:

@@ -53,10 +53,9 @@ class ClaimTail:
         """True once everything that stood in the topic at start has been read."""
         return bool(self._next) and all(self._next[p] >= self._ends[p] for p in _PLACES)
 
-    @property
-    def full(self) -> bool:
-        """True while no more claims may be made: memory for them is bounded."""
-        return sum(map(len, self._books.values())) >= self._claims_max
+    def is_full(self, share: float = 1.0) -> bool:
+        """Tell whether a share of the claims that memory is bounded to is in use."""
+        return sum(map(len, self._books.values())) >= share * self._claims_max
 
     def held(self, scope: str) -> Held | None:
         """Return who holds a scope, as far as the log has been read."""

@@ -15,6 +15,7 @@ from infra.ports import Clock, LogWriter
 from schemas import limits
 from schemas.codec import encode
 from schemas.idempotency import KeyClaimed, KeyDone, KeyReleased, ReplyResumed, record_of
+from schemas.requests import RequestClass
 from schemas.topics import IDEMPOTENCY, idempotency_partition
 
 __all__ = ["Claims"]
@@ -45,9 +46,13 @@ class Claims:
         """Tell whether a claim is too old by our clock; the log has the last word."""
         return self._clock.now_ms() - held.since_ms >= limits.IDEMPOTENCY_MS
 
-    def require_room(self) -> None:
-        """Refuse a new claim where memory for claims is used up. Raises Overloaded."""
-        if self._tail.full:
+    def require_room(self, request_class: RequestClass = RequestClass.INTERACTIVE) -> None:
+        """Refuse a new claim where memory for claims is used up. Raises Overloaded.
+
+        Items of batches leave a part of it to the keys of clients.
+        """
+        share = limits.BATCH_CLAIMS_SHARE_MAX if request_class is RequestClass.BATCH else 1.0
+        if self._tail.is_full(share):
             raise Overloaded("Overloaded: too many idempotency keys in use; try without one")
 
     async def claim(self, claim: KeyClaimed) -> bool:

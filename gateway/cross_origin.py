@@ -17,7 +17,7 @@ from gateway.limit_headers import LIMIT_HEADERS
 
 __all__ = ["CrossOrigin"]
 
-_METHODS = "GET, HEAD, POST"
+_METHODS = "DELETE, GET, HEAD, POST"
 _READABLE = ", ".join(
     (
         "request-id, x-request-id, retry-after, x-should-retry, idempotent-replayed",

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.assembling import assembler_of
 from gateway.call import Call
 from gateway.compression import compressed
 from gateway.cursor import Cursor, rest_of
@@ -21,8 +22,6 @@ from gateway.live_reply import LiveReply
 from gateway.mailbox import Chunk
 from schemas.assembler import Assembler, SseEvent
 from schemas.fold import End
-from schemas.ids import RequestId, show_reply_id
-from schemas.thinking_signature import sign_thinking
 
 __all__ = ["StreamedReply", "WholeReply", "deliver"]
 
@@ -52,23 +51,7 @@ def deliver(
     A stream leaves out the first `events_had` of those. `replayed` is told in a header; `resumed`
     clients get what a failed reply had to say, too.
     """
-    request = reply.request
-    reply_id = show_reply_id(
-        request.header.dialect.value,
-        request.locator,
-        RequestId(request.request_id),
-        request.identity.org,
-        request.identity.workspace,
-        deps.locator_key,
-    )
-    assembler = Assembler(
-        request.header,
-        reply_id,
-        deps.prompts.decoder,
-        sign=lambda thinking: sign_thinking(thinking, deps.locator_key),
-        token_text=deps.prompts.token_text,
-        text_of=deps.prompts.text_of,
-    )
+    assembler = assembler_of(reply, deps.prompts, deps.locator_key)
     form = StreamedReply if stream else WholeReply
     made = form(call, deps, reply, assembler, after=after, events_had=events_had)
     made.headers = [_REPLAYED] if replayed else []

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
 
+from gateway.batches.service import Batches
 from gateway.bodies import BodyReader
 from gateway.closing import Closer
 from gateway.cross_origin import CrossOrigin
@@ -44,6 +45,7 @@ class Deps:
     totals: TotalsView
     quota: Quota
     bodies: BodyReader
+    batches: Batches
     model: ServedModel
     card: ModelCard
     locator_key: bytes

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from gateway.errors import ModelUnknown
 from schemas import limits
-from schemas.dialects.canonical import CanonicalRequest, InvalidRequest
+from schemas.dialects.canonical import CanonicalRequest, InvalidRequest, shown
 from schemas.ids import Locator, RequestId
 from schemas.requests import (
     Dialect,
@@ -19,6 +20,7 @@ from schemas.requests import (
     Placement,
     ReplyHeader,
     RequestAccepted,
+    RequestClass,
     Sampling,
 )
 
@@ -30,6 +32,7 @@ __all__ = [
     "draft",
     "prompt_member",
     "prompt_too_long",
+    "require_model",
     "token_budget",
 ]
 
@@ -89,6 +92,7 @@ def draft(
     model: ServedModel,
     ticket: Ticket,
     form: ReplyForm = PLAIN,
+    request_class: RequestClass = RequestClass.INTERACTIVE,
 ) -> RequestAccepted:
     """Return the event of a request. Raises InvalidRequest where the prompt is too long."""
     prompt_tokens = len(prompt_token_ids)
@@ -112,10 +116,17 @@ def draft(
             model_version=model.model_version,
             pool=model.pool,
         ),
+        request_class=request_class,
         resumable=ticket.resumable,
         keyed=ticket.keyed,
         grammar=form.grammar,
     )
+
+
+def require_model(model: str, served: str) -> None:
+    """Let requests for the served model pass. Raises ModelUnknown, which lists the right ids."""
+    if model != served:
+        raise ModelUnknown(f"model: {shown(model)} (this platform serves: {served})")
 
 
 def token_budget(

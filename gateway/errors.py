@@ -8,6 +8,8 @@
         MethodNotAllowed   not with this method
         ModelUnknown       no such model here
         ReplyUnknown       no such reply, not of this org, or not kept any more
+        BatchUnknown       no such batch or results, not of this workspace, or not kept any more
+        FileUnknown        no such file, not of this workspace, or not kept any more
         KeyReused          the idempotency key belongs to another request
         BodyTooLarge       more bytes than the limit
         BodyTooSlow        the body did not arrive in time
@@ -32,11 +34,13 @@ from schemas.fold import End
 from schemas.replies import CloseReason
 
 __all__ = [
+    "BatchUnknown",
     "BodyTooLarge",
     "BodyTooSlow",
     "ClientGone",
     "CutByDrain",
     "EventTooLarge",
+    "FileUnknown",
     "GatewayError",
     "HandoverFailed",
     "KeyReused",
@@ -105,6 +109,14 @@ class LimitReached(Refused):
 
 class QuotaExhausted(Refused):
     """The org's tokens of this month are used up."""
+
+
+class BatchUnknown(Refused):
+    """There is no such batch in this workspace, or no results of it, yet or any more."""
+
+
+class FileUnknown(Refused):
+    """There is no such file in this workspace, or it is not kept any more."""
 
 
 class KeyReused(Refused):
@@ -186,6 +198,8 @@ _STATUS: Mapping[type[GatewayError], tuple[int, str | None]] = {
     PathUnknown: (404, None),
     ModelUnknown: (404, "model_not_found"),
     ReplyUnknown: (404, "reply_not_found"),
+    BatchUnknown: (404, "batch_not_found"),
+    FileUnknown: (404, "file_not_found"),
     KeyReused: (422, "idempotency_key_reused"),
     MethodNotAllowed: (405, None),
     BodyTooSlow: (408, None),

@@ -18,7 +18,8 @@ from gateway.call import Call
 from gateway.cursor import Cursor, read_cursor
 from gateway.delivery import deliver
 from gateway.deps import Deps
-from gateway.errors import ModelUnknown, Overloaded
+from gateway.drafting import require_model
+from gateway.errors import Overloaded
 from gateway.idempotency import fingerprint_of, read_key, scope_of
 from gateway.keyed import KeyedRequest
 from gateway.limiting import Admission
@@ -36,8 +37,8 @@ __all__ = [
     "count_tokens",
     "embeddings",
     "messages",
-    "require_model",
     "responded",
+    "version_of",
 ]
 
 Parse = Callable[[object, str], CanonicalRequest]
@@ -72,7 +73,7 @@ async def count_tokens(call: Call, receive: Receive, deps: Deps) -> Response:
     admission = Admission.of(call, deps, key.org, counts=True)
     if admission is not None:
         admission.precheck(counts=True)
-    version = _version(call)
+    version = version_of(call)
     body = await _body(call, receive, deps)
     parse = partial(anthropic.parse_count, version=version, verify=_verifier(deps))
     canonical = await body.through(parse)
@@ -86,7 +87,7 @@ async def embeddings(call: Call, receive: Receive, deps: Deps) -> Response:
     """POST /v1/embeddings: a clear refusal, as no model that is served makes any."""
     admit(call, deps)
     body = await _body(call, receive, deps)
-    await body.through(partial(parse_embedding, version=_version(call)))
+    await body.through(partial(parse_embedding, version=version_of(call)))
     served = deps.model.alias
     raise InvalidRequest(
         "model", f"{served} generates text and makes no embeddings", code="model_not_supported"
@@ -103,20 +104,13 @@ def admit(call: Call, deps: Deps) -> KeyCreated:
     return key
 
 
-def require_model(model: str, deps: Deps) -> None:
-    """Let requests for the served model pass. Raises ModelUnknown, which lists the right ids."""
-    served = deps.model.alias
-    if model != served:
-        raise ModelUnknown(f"model: {shown(model)} (this platform serves: {served})")
-
-
 async def _answer(call: Call, receive: Receive, deps: Deps, parse: Parse) -> ASGIApp:
     """Take a generating POST through its checks; return the response that delivers its reply."""
     key = admit(call, deps)
     admission = Admission.of(call, deps, key.org)
     if admission is not None and "idempotency-key" not in call.headers:
         admission.precheck()
-    version = _version(call)
+    version = version_of(call)
     body = await _body(call, receive, deps)
     wish = await _wish(call, body, version)
     canonical = await body.through(lambda value: parse(value, version))
@@ -133,7 +127,7 @@ def _verifier(deps: Deps) -> Callable[[str, str], bool]:
     return lambda thinking, signature: verify_thinking(thinking, signature, deps.locator_key)
 
 
-def _version(call: Call) -> str:
+def version_of(call: Call) -> str:
     """Return the version of the dialect. Raises InvalidRequest."""
     if call.dialect is Dialect.ANTHROPIC:
         return anthropic.check_version(call.headers.get("anthropic-version"))
@@ -146,7 +140,7 @@ async def _body(call: Call, receive: Receive, deps: Deps) -> JsonBody:
     model = body.value.get("model") if isinstance(body.value, dict) else None
     if isinstance(model, str):
         call.model = shown(model)
-        require_model(model, deps)
+        require_model(model, deps.model.alias)
     return body
 
 

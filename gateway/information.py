@@ -14,7 +14,8 @@ from gateway.auth import require_admin
 from gateway.call import call_of
 from gateway.compression import compressed
 from gateway.deps import Deps
-from gateway.generation import admit, require_model
+from gateway.drafting import require_model
+from gateway.generation import admit
 from gateway.openapi import openapi_document
 from infra.health import METRICS_TYPE
 from schemas.dialects.models import model_list, model_object
@@ -40,7 +41,7 @@ async def list_models(request: Request, deps: Deps) -> Response:
 async def retrieve_model(request: Request, deps: Deps) -> Response:
     """GET /v1/models/{id}."""
     admit(call_of(request.scope), deps)
-    require_model(request.path_params["model_id"], deps)
+    require_model(request.path_params["model_id"], deps.model.alias)
     return json_answer(model_object(deps.card))
 
 

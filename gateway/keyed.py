@@ -27,7 +27,7 @@ from schemas.dialects.canonical import CanonicalRequest
 from schemas.idempotency import KeyClaimed
 from schemas.ids import RequestId
 from schemas.replies import CloseReason
-from schemas.requests import Identity, RequestAccepted
+from schemas.requests import Identity, RequestAccepted, RequestClass
 
 __all__ = ["Keyed", "KeyedReply", "KeyedRequest"]
 
@@ -45,6 +45,7 @@ class KeyedRequest(Struct, frozen=True, kw_only=True):
     form: ReplyForm = PLAIN
     before_start: Callable[[], Awaitable[None]] | None = None
     """Awaited before this call starts anything, perhaps more than once; may refuse."""
+    request_class: RequestClass = RequestClass.INTERACTIVE
     only_resume: bool = False
     """True where the client is behind an event of the reply: nothing new may be started."""
 
@@ -127,7 +128,7 @@ class Keyed:
 
         The event goes out only after the claim was read back as the winner.
         """
-        self._claims.require_room()
+        self._claims.require_room(request.request_class)
         # From here to `follow` nothing is awaited: no record can pass between floor and follow.
         ticket = self._submission.ticket(
             request.canonical,
@@ -234,7 +235,13 @@ class Keyed:
     def _draft(self, request: KeyedRequest, identity: Identity, ticket: Ticket) -> RequestAccepted:
         model = self._submission.model
         return draft(
-            request.canonical, request.prompt_token_ids, identity, model, ticket, request.form
+            request.canonical,
+            request.prompt_token_ids,
+            identity,
+            model,
+            ticket,
+            request.form,
+            request.request_class,
         )
 
     def _claim_of(self, request: KeyedRequest, event: RequestAccepted) -> KeyClaimed:

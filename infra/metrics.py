@@ -33,6 +33,8 @@ MetricName = Literal[
     "requests_limited",
     "quota_demands",
     "quota_unanswered",
+    "batch_items_ended",
+    "batches_ended",
     # worker
     "engine_steps",
     "engine_running",
@@ -103,6 +105,8 @@ METRICS: dict[MetricName, Metric] = {
     "requests_limited": _counter("requests", "Requests refused by a limit of their org", "limit"),
     "quota_demands": _counter("demands", "Demands sent to the quota service"),
     "quota_unanswered": _counter("demands", "Demands that the quota service did not answer"),
+    "batch_items_ended": _counter("items", "Items of batches run here to their result", "outcome"),
+    "batches_ended": _counter("batches", "Batches ended here"),
     "engine_steps": _counter("steps", "Engine steps made"),
     "engine_running": _gauge("requests", "Requests in the engine's batch"),
     "engine_waiting": _gauge("requests", "Requests waiting for the engine"),

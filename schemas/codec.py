@@ -20,6 +20,7 @@ from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 
 from schemas.avro_reader import Read, compile_reader
 from schemas.avro_writer import compile_writer
+from schemas.batches import BatchRecord, ContentPiece, ItemsEnded
 from schemas.idempotency import IdempotencyRecord
 from schemas.operations import ControlRecord, DeadLetter, ProcessReported
 from schemas.quota import QuotaDemanded, QuotaGranted
@@ -47,6 +48,9 @@ SUBJECTS: Mapping[type, str] = {
     IdempotencyRecord: "idempotency_record",
     QuotaDemanded: "quota_demanded",
     QuotaGranted: "quota_granted",
+    BatchRecord: "batch_record",
+    ContentPiece: "content_piece",
+    ItemsEnded: "items_ended",
 }
 
 

@@ -43,6 +43,9 @@ class Topic:
 
 REPLIES = "replies.v1"
 IDEMPOTENCY = "idempotency.v1"
+BATCHES = "batches.v1"
+BATCH_INPUTS = "batch-inputs.v1"
+BATCH_RESULTS = "batch-results.v1"
 USAGE = "usage.v1"
 USAGE_TOTALS = "usage-totals.v1"
 QUOTA_DEMANDS = "quota-demands.v1"
@@ -72,6 +75,11 @@ def idempotency_partition(name: str) -> int:
     return zlib.crc32(name.encode()) % limits.IDEMPOTENCY_PARTITIONS
 
 
+def batch_partition(owner_id: str) -> int:
+    """Return the partition of each of the batch topics for a batch or a file."""
+    return zlib.crc32(owner_id.encode()) % limits.BATCH_PARTITIONS
+
+
 def workers_group(pool: str) -> str:
     """Return the consumer group that all workers of a pool share."""
     return f"workers.{pool}"
@@ -79,7 +87,8 @@ def workers_group(pool: str) -> str:
 
 def topics(pool: str) -> tuple[Topic, ...]:
     """Return every topic that a platform serving `pool` needs."""
-    return (*_token_path(pool), *_usage(), *_quota(), *_operations(), *_stream_app())
+    core = (*_token_path(pool), *_batches(), *_usage(), *_quota())
+    return (*core, *_operations(), *_stream_app())
 
 
 def _token_path(pool: str) -> tuple[Topic, ...]:
@@ -109,6 +118,26 @@ def _token_path(pool: str) -> tuple[Topic, ...]:
             writers=frozenset({gateway}),
             readers=frozenset({gateway, Role.OPERATOR}),
         ),
+    )
+
+
+def _batches() -> tuple[Topic, ...]:
+    """Return the topics of batches; who follows the facts need not read contents and results."""
+    kept = {
+        BATCHES: limits.BATCH_FACTS_RETENTION_MS,
+        BATCH_INPUTS: limits.BATCH_CONTENTS_RETENTION_MS,
+        BATCH_RESULTS: limits.BATCH_CONTENTS_RETENTION_MS,
+    }
+    return tuple(
+        Topic(
+            name=name,
+            partitions=limits.BATCH_PARTITIONS,
+            key="batch or file",
+            retention_ms=retention_ms,
+            writers=frozenset({Role.GATEWAY}),
+            readers=frozenset({Role.GATEWAY, Role.OPERATOR}),
+        )
+        for name, retention_ms in kept.items()
     )
 
 

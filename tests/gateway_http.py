@@ -18,6 +18,8 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from gateway.app import build_app
+from gateway.batches.items import Items
+from gateway.batches.service import Batches, BatchWiring
 from gateway.bodies import BodyReader
 from gateway.cross_origin import CrossOrigin
 from gateway.deps import Deps
@@ -33,13 +35,14 @@ from infra.dead_letters import DeadLetters
 from infra.keys import create_key
 from infra.memory import MemoryBroker
 from infra.metrics import Metrics
+from infra.ports import LogReader
 from infra.system import SystemClock, SystemEntropy
 from infra.tokenizer import Tokenizer
 from schemas import limits
 from schemas.dialects.models import ModelCard
 from schemas.operations import ControlRecord
 from streams.stream_app.quota import QuotaService
-from tests.gateway_platform import Platform, Script, answer_hello, platform
+from tests.gateway_platform import POOL, Platform, Script, answer_hello, platform
 
 MODEL = "m"
 CONTEXT_TOKENS = 4_096
@@ -47,6 +50,7 @@ _CARD = ModelCard(
     id=MODEL, display_name="M", created_ms=0, max_input_tokens=4_095, max_tokens=4_095
 )
 _TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+_LOCATOR_KEY = b"k" * 32
 
 
 def byte_tokenizer() -> tokenizers.Tokenizer:
@@ -119,6 +123,14 @@ class Served:
     """The quota service's task, where it runs."""
     unready: list[str] = field(default_factory=list)
     """Put a reason here and the gateway is not ready."""
+    batches: list[Batches] = field(default_factory=list)
+    """By gateway."""
+    runners: list[bool] = field(default_factory=list)
+    """Whether each gateway runs batches: all of them do where several are true."""
+
+    def make_key(self, org: str) -> str:
+        """Make a key of another org; return its secret."""
+        return _make_key(self.platform, admin=False, org=org)
 
 
 @asynccontextmanager
@@ -151,21 +163,24 @@ async def serve(
         await prompts.load()
         grammars = Grammars(prompts=prompts, compiler=byte_compiler())
         log, unready = LineLog(), list[str]()
+        runners = [number == 0 for number in range(gateway_count)]
+        batches = [
+            _batches(number, core, log, grammars, prompts, runners)
+            for number in range(gateway_count)
+        ]
         made = [
             replace(
-                _deps(parts, core, log, grammars, prompts, unready),
+                _deps(parts, core, log, grammars, prompts, unready, own),
                 bodies=BodyReader(body_bytes_max),
                 keepalive_ms=keepalive_ms,
                 slow_client_ms=slow_client_ms,
                 cross_origin=CrossOrigin.of(cors_origins),
             )
-            for parts in core.gateways
+            for parts, own in zip(core.gateways, batches, strict=True)
         ]
-        working = [asyncio.create_task(deps.quota.run()) for deps in made] if quota else []
         service = [quota_service(core.broker)] if quota else []
-        listeners = [_listener(send_buffer_bytes) for _ in made]
-        parts_of = zip(made, listeners, strict=True)
-        servers = [HttpServer(build_app(deps), [listener]) for deps, listener in parts_of]
+        tasks = _run(batches, [deps.quota for deps in made] if quota else [])
+        listeners, servers = _servers(made, send_buffer_bytes)
         for server in servers:
             await server.start()
         urls = [f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
@@ -181,23 +196,12 @@ async def serve(
                 unready=unready,
                 all_deps=made,
                 service=service,
+                batches=batches,
+                runners=runners,
             )
         finally:
-            for task in (*working, *service):
-                task.cancel()
-            await asyncio.gather(*working, *service, return_exceptions=True)
-            for parts in core.gateways:
-                parts.submission.close_all("test over")
-            for server in servers:
-                await server.stop()
+            await _stop(core, batches, [*tasks, *service], servers)
             await grammars.stop()
-
-
-def _listener(send_buffer_bytes: int | None) -> socket.socket:
-    listener = listen("127.0.0.1", 0)
-    if send_buffer_bytes is not None:  # accepted sockets inherit it
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-    return listener
 
 
 def quota_service(broker: MemoryBroker, name: str = "stream-app/1") -> asyncio.Task[None]:
@@ -212,11 +216,89 @@ def quota_service(broker: MemoryBroker, name: str = "stream-app/1") -> asyncio.T
     return asyncio.create_task(made.run())
 
 
-def _make_key(core: Platform, *, admin: bool) -> str:
+def _servers(
+    made: list[Deps], send_buffer_bytes: int | None
+) -> tuple[list[socket.socket], list[HttpServer]]:
+    """Make a server for each gateway, and what it listens on."""
+    listeners = [listen("127.0.0.1", 0) for _ in made]
+    if send_buffer_bytes is not None:  # accepted sockets inherit it
+        for listener in listeners:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+    servers = [
+        HttpServer(build_app(deps), [listener])
+        for deps, listener in zip(made, listeners, strict=True)
+    ]
+    return listeners, servers
+
+
+def _run(batches: list[Batches], quotas: list[Quota]) -> list[asyncio.Task[None]]:
+    """Run the batches and leases of all gateways in the background."""
+    works = [work for own in batches for work in (own.tail.run(), own.run())]
+    works += [quota.run() for quota in quotas]
+    return [asyncio.create_task(work) for work in works]
+
+
+async def _stop(
+    core: Platform,
+    batches: list[Batches],
+    tasks: list[asyncio.Task[None]],
+    servers: list[HttpServer],
+) -> None:
+    for own in batches:
+        await own.stop()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for parts in core.gateways:
+        parts.submission.close_all("test over")
+    for server in servers:
+        await server.stop()
+
+
+def _make_key(core: Platform, *, admin: bool, org: str = "acme") -> str:
     """Make a key that works; return its secret."""
-    secret, key = create_key(entropy=SystemEntropy(), clock=SystemClock(), org="acme", admin=admin)
+    secret, key = create_key(entropy=SystemEntropy(), clock=SystemClock(), org=org, admin=admin)
     core.control.apply(ControlRecord(key_created=key))
     return secret
+
+
+def _batches(
+    number: int,
+    core: Platform,
+    log: LineLog,
+    grammars: Grammars,
+    prompts: Prompts,
+    runners: list[bool],
+) -> Batches:
+    """Make the batches of a gateway on the core's log."""
+    parts, broker = core.gateways[number], core.broker
+
+    async def open_reader() -> LogReader:
+        return broker.reader(f"gateway{number}-batch-reads")
+
+    return Batches(
+        BatchWiring(
+            clock=SystemClock(),
+            entropy=SystemEntropy(),
+            log=log,  # type: ignore[arg-type] # keeps lines, and is asked for nothing else
+            metrics=Metrics(),
+            reader=broker.reader(f"gateway{number}-batches"),
+            writer=broker.writer(f"gateway{number}-batches"),
+            open_reader=open_reader,
+            items=Items(
+                clock=SystemClock(),
+                entropy=SystemEntropy(),
+                keyed=parts.keyed,
+                prompts=prompts,
+                grammars=grammars,
+                locator_key=_LOCATOR_KEY,
+                model=MODEL,
+                log=log,  # type: ignore[arg-type] # as above
+            ),
+            pool=POOL,
+            runs_here=lambda _: runners[number],
+        )
+    )
 
 
 def _deps(
@@ -226,6 +308,7 @@ def _deps(
     grammars: Grammars,
     prompts: Prompts,
     unready: list[str],
+    batches: Batches,
 ) -> Deps:
     metrics, number = Metrics(), core.gateways.index(parts)
     return Deps(
@@ -251,8 +334,9 @@ def _deps(
             live_gateways=lambda: len(core.gateways),
         ),
         bodies=BodyReader(),
+        batches=batches,
         model=parts.submission.model,
         card=_CARD,
-        locator_key=b"k" * 32,
+        locator_key=_LOCATOR_KEY,
         unready=lambda: unready[0] if unready else None,
     )

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.openapi.anthropic import ANTHROPIC_SCHEMAS
+from gateway.openapi.batches import BATCH_SCHEMAS
 from gateway.openapi.chat import CHAT_SCHEMAS
 from gateway.openapi.completions import COMPLETION_SCHEMAS
 from gateway.openapi.forms import Schema, enum, ref
-from gateway.openapi.operations import OPERATIONS, Operation, Parameter, error_schema
+from gateway.openapi.operation import Operation, Parameter, error_schema
+from gateway.openapi.operations import OPERATIONS
 from gateway.openapi.own import OWN_SCHEMAS
 from gateway.openapi.responses import RESPONSE_SCHEMAS
 
@@ -20,6 +22,7 @@ __all__ = ["openapi_document"]
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
     **ANTHROPIC_SCHEMAS,
+    **BATCH_SCHEMAS,
     **CHAT_SCHEMAS,
     **COMPLETION_SCHEMAS,
     **RESPONSE_SCHEMAS,
@@ -30,7 +33,7 @@ _MEANINGS: Final[Mapping[int, str]] = {
     400: "The request is wrong; the message names the field.",
     401: "No API key, or one that is not known.",
     403: "The key may not do this.",
-    404: "No such model, reply or path.",
+    404: "No such model, reply, batch, file or path, or not kept any more.",
     408: "The body did not arrive in time.",
     410: "The reply was cancelled.",
     413: "The body is too large, also once inflated.",
@@ -125,11 +128,12 @@ def _operation(operation: Operation) -> dict[str, object]:
     if operation.parameters:
         made["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
     if operation.body is not None:
-        content = {"application/json": {"schema": ref(operation.body)}}
+        is_json = operation.body_media == "application/json"
+        compressed = {"description": "May be compressed: `content-encoding: gzip`."}
         made["requestBody"] = {
             "required": True,
-            "description": "May be compressed: `content-encoding: gzip`.",
-            "content": content,
+            **(compressed if is_json else {}),
+            "content": {operation.body_media: {"schema": ref(operation.body)}},
         }
     return made
 

@@ -4,69 +4,15 @@ Owns which statuses an operation may answer with; a test compares the routes wit
 the statuses with what is served. Schemas stand in the modules beside this one.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
-from gateway.openapi.forms import TEXT, Schema, enum, integer, one_of, ref, text
-from schemas import limits
+from gateway.openapi.batch_operations import BATCH_OPERATIONS
+from gateway.openapi.forms import TEXT, enum, integer, ref, text
+from gateway.openapi.operation import Family, Operation, Parameter
+from gateway.openapi.shared_parameters import KEY, VERSION
 
-__all__ = ["OPERATIONS", "Operation", "Parameter"]
+__all__ = ["OPERATIONS"]
 
-Family = Literal["anthropic", "openai", "either"]
-"""Whose shape errors have; `either` = by the header anthropic-version."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
-    """One parameter of a path, query or header."""
-
-    name: str
-    place: Literal["path", "query", "header"]
-    schema: Schema
-    description: str
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """One method on one path."""
-
-    method: str
-    path: str
-    """As OpenAPI writes it."""
-    name: str
-    summary: str
-    family: Family
-    errors: tuple[int, ...] = ()
-    parameters: tuple[Parameter, ...] = ()
-    body: str | None = None
-    """Schema of the JSON body."""
-    reply: str | None = None
-    """Schema of the JSON reply; None = `media` without one."""
-    media: str = "application/json"
-    streams: bool = False
-    """Whether the reply may come as server-sent events."""
-    needs_key: bool = True
-    tells_limits: bool = False
-    """Whether headers tell what is left of the org's limits."""
-    extra: Mapping[int, str] = field(default_factory=dict)
-    """Statuses beside 200 and the errors, with what they mean."""
-
-
-_VERSION: Final = Parameter(
-    name="anthropic-version",
-    place="header",
-    schema=enum("2023-06-01", "2026-10-21"),
-    description="Version of the API. 2026-10-21 knows no temperature, top_p and top_k.",
-    required=True,
-)
-_KEY: Final = Parameter(
-    name="idempotency-key",
-    place="header",
-    schema=text(limits.IDEMPOTENCY_KEY_CHARS_MAX, r"^[!#-~][!-~]*$", 1),
-    description="Repeats within 24 hours attach to the reply or get it again: one run, one bill.",
-)
 _AFTER: Final = Parameter(
     name="last-event-id",
     place="header",
@@ -118,7 +64,7 @@ _RESUMING: Final = (400, 401, 404, 410, 500, 503, 504, 529)
 
 
 def _generating(path: str, name: str, summary: str, family: Family, schema: str) -> Operation:
-    own = (_VERSION,) if family == "anthropic" else ()
+    own = (VERSION,) if family == "anthropic" else ()
     return Operation(
         method="POST",
         path=path,
@@ -127,7 +73,7 @@ def _generating(path: str, name: str, summary: str, family: Family, schema: str)
         family=family,
         errors=_GENERATING,
         tells_limits=True,
-        parameters=(*own, _KEY, _AFTER, _RESUMABLE),
+        parameters=(*own, KEY, _AFTER, _RESUMABLE),
         body=f"{schema}Request",
         reply=schema,
         streams=True,
@@ -178,11 +124,12 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         family="anthropic",
         errors=(*_READING[:-1], 429, 529),
         tells_limits=True,
-        parameters=(_VERSION,),
+        parameters=(VERSION,),
         body="CountTokensRequest",
         reply="TokenCount",
     ),
     *_resumable("/v1/messages", "message", "anthropic", "Message"),
+    *BATCH_OPERATIONS,
     _generating(
         "/v1/chat/completions",
         "create_chat_completion",
@@ -248,9 +195,3 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     _own("GET", "/ready", "200 while requests are served.", extra={503: "Not ready yet, and why."}),
     _own("GET", "/metrics", "Metrics in Prometheus's text form."),
 )
-
-
-def error_schema(family: Family) -> Schema:
-    """Return the schema of an operation's errors."""
-    shapes = {"anthropic": ref("AnthropicError"), "openai": ref("OpenAiError")}
-    return shapes.get(family) or one_of(*shapes.values())

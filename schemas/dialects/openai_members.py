@@ -124,14 +124,20 @@ def read_labels(request: Mapping[str, object]) -> str | None:
     if request.get("service_tier") is not None:
         fields.as_choice(request["service_tier"], "service_tier", _SERVICE_TIERS)
     if request.get("metadata") is not None:
-        metadata = fields.as_object(request["metadata"], "metadata")
-        if len(metadata) > _METADATA_MAX:
-            raise InvalidRequest("metadata", f"should have at most {_METADATA_MAX} entries")
-        for key, value in metadata.items():
-            fields.as_text(key, fields.join("metadata", key), fields.LABEL_CHARS_MAX)
-            fields.as_text(value, fields.join("metadata", key), fields.LABEL_CHARS_MAX)
+        read_metadata(request["metadata"])
     user = request.get("user")
     return user if isinstance(user, str) else None
+
+
+def read_metadata(value: object) -> dict[str, object]:
+    """Return a client's own labels. Raises InvalidRequest."""
+    metadata = fields.as_object(value, "metadata")
+    if len(metadata) > _METADATA_MAX:
+        raise InvalidRequest("metadata", f"should have at most {_METADATA_MAX} entries")
+    for key, text in metadata.items():
+        fields.as_text(key, fields.join("metadata", key), fields.LABEL_CHARS_MAX)
+        fields.as_text(text, fields.join("metadata", key), fields.LABEL_CHARS_MAX)
+    return metadata
 
 
 def _stop(value: object) -> tuple[str, ...]:

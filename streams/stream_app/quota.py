@@ -1,7 +1,7 @@
 """The quota service: answers gateways' demands by the ledger, one after the other in log order.
 
 Owns nothing that the log does not hold: every grant carries the state behind it, and a new service
-reads the grants back (docs/adr/0010-quota-without-tables.md). Its reign begins with a record in the
+reads the grants back (docs/adr/0011-quota-without-tables.md). Its reign begins with a record in the
 grants topic; what an earlier service sends after that counts for nobody. Run by `__main__.py`,
 beside Faust and without it.
 """

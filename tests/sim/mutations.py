@@ -20,6 +20,7 @@ from engine_workers.job import Attempt
 from engine_workers.jobs import Jobs
 from engine_workers.outbox import Outbox
 from engine_workers.tail import ReplyTail
+from gateway import assembling as assembling_module
 from gateway import claims as claims_module
 from gateway import delivery as delivery_module
 from gateway import keyed as keyed_module
@@ -305,10 +306,10 @@ MUTATIONS: dict[str, Mutation] = {
         planted=_swap(delivery_module, rest_of=keys.rest_by_tokens), bias=RESUMED
     ),
     "character-lost-between-records": Mutation(
-        planted=_swap(delivery_module, Assembler=keys.RecordAtATime)
+        planted=_swap(assembling_module, Assembler=keys.RecordAtATime)
     ),
     "stop-string-shown-between-records": Mutation(
-        planted=_swap(delivery_module, Assembler=keys.StopsWithinARecord)
+        planted=_swap(assembling_module, Assembler=keys.StopsWithinARecord)
     ),
     "mailbox-without-bound": Mutation(planted=_swap(Mailbox, put=_take_all), bias=CROWDED),
     "cursor-counts-events": Mutation(planted=_swap(Assembler, _numbered=_count_events)),
