@@ -17,6 +17,7 @@ from gateway.bodies import BodyReader
 from gateway.cross_origin import CrossOrigin
 from gateway.deps import Deps
 from gateway.garbage import GarbageTurns
+from gateway.limiting import require_month
 from gateway.parts import Parts, Wiring, build_parts
 from gateway.prompts import Prompts
 from gateway.quota import Quota
@@ -97,7 +98,13 @@ class Gateway:
         self._metrics = Metrics()
         self._quota = self._make_quota(clock, self._metrics)
         self._grammars = grammars_of(config, self._prompts)
-        self._batches = self._make_batches(clock, entropy, open_reader, bury)
+        self._batches = self._make_batches(
+            clock,
+            entropy,
+            open_reader,
+            bury,
+            lambda org: require_month(control.limits.get(org), totals, clock.now_ms()),
+        )
         self.deps = self._deps(clock, entropy, control, totals)
         self._health = HealthServer(
             "127.0.0.1",
@@ -257,7 +264,12 @@ class Gateway:
         )
 
     def _make_batches(
-        self, clock: Clock, entropy: Entropy, open_reader: OpenReader, bury: Bury
+        self,
+        clock: Clock,
+        entropy: Entropy,
+        open_reader: OpenReader,
+        bury: Bury,
+        require_month: Callable[[str], None],
     ) -> Batches:
         return Batches(
             BatchWiring(
@@ -277,6 +289,7 @@ class Gateway:
                     locator_key=self._config.locator_key,
                     model=self._config.model,
                     log=self._log,
+                    require_month=require_month,
                 ),
                 pool=self._config.pool,
                 runs_here=self._runs_here,

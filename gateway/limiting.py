@@ -14,11 +14,12 @@ from gateway.errors import LimitReached, QuotaExhausted
 from gateway.lease import OrgLease
 from gateway.limit_headers import Left, headers_of
 from gateway.reader import Followed
+from gateway.totals import TotalsView
 from schemas import limits
 from schemas.quota import KINDS, Kind, OrgLimits
 from schemas.usage import month_of
 
-__all__ = ["Admission"]
+__all__ = ["Admission", "require_month"]
 
 _COUNT = Ask(amounts=tuple(int(kind == Kind.COUNTS) for kind in range(KINDS)))
 _ENTER = Ask(
@@ -165,17 +166,11 @@ class Admission:
             raise self._refusal(lack)
 
     def _require_month(self) -> None:
-        allowed = self._limits.tokens_per_month
-        if allowed is None:
-            return
-        month = month_of(self._deps.clock.now_ms())
-        used = self._deps.totals.month_tokens(self._limits.org, month)
-        if used >= allowed:
+        try:
+            require_month(self._limits, self._deps.totals, self._deps.clock.now_ms())
+        except QuotaExhausted:
             self._note(LimitName.MONTH)
-            raise QuotaExhausted(
-                f"The organization {self._limits.org} has used its {allowed} tokens of this month "
-                f"(tokens_per_month; {used} used). It is whole again with the next month, UTC."
-            )
+            raise
 
     def _refusal(self, lack: Lack) -> LimitReached:
         self._note(lack.limit)
@@ -194,6 +189,19 @@ class Admission:
     def _note(self, limit: LimitName) -> None:
         self._call.reason = limit.value
         self._deps.metrics.count("requests_limited", limit=limit.value)
+
+
+def require_month(org_limits: OrgLimits | None, totals: TotalsView, now_ms: int) -> None:
+    """Let an org pass that has tokens left of this month. Raises QuotaExhausted."""
+    allowed = None if org_limits is None else org_limits.tokens_per_month
+    if org_limits is None or allowed is None:
+        return
+    used = totals.month_tokens(org_limits.org, month_of(now_ms))
+    if used >= allowed:
+        raise QuotaExhausted(
+            f"The organization {org_limits.org} has used its {allowed} tokens of this month "
+            f"(tokens_per_month; {used} used). It is whole again with the next month, UTC."
+        )
 
 
 def _left(lease: OrgLease, counts: bool, now_s: float) -> list[Left]:

@@ -25,6 +25,7 @@ from gateway.cross_origin import CrossOrigin
 from gateway.deps import Deps
 from gateway.grammar_compiling import GrammarCompiler, compiler_command
 from gateway.grammars import Grammars
+from gateway.limiting import require_month
 from gateway.parts import Parts
 from gateway.prompts import Prompts
 from gateway.quota import Quota
@@ -162,15 +163,15 @@ async def serve(
         prompts = Prompts(load_tokenizer, context_tokens)
         await prompts.load()
         grammars = Grammars(prompts=prompts, compiler=byte_compiler())
-        log, unready = LineLog(), list[str]()
+        log, unready, totals = LineLog(), list[str](), TotalsView()
         runners = [number == 0 for number in range(gateway_count)]
         batches = [
-            _batches(number, core, log, grammars, prompts, runners)
+            _batches(number, core, log, grammars, prompts, runners, totals)
             for number in range(gateway_count)
         ]
         made = [
             replace(
-                _deps(parts, core, log, grammars, prompts, unready, own),
+                _deps(parts, core, log, grammars, prompts, unready, own, totals),
                 bodies=BodyReader(body_bytes_max),
                 keepalive_ms=keepalive_ms,
                 slow_client_ms=slow_client_ms,
@@ -269,6 +270,7 @@ def _batches(
     grammars: Grammars,
     prompts: Prompts,
     runners: list[bool],
+    totals: TotalsView,
 ) -> Batches:
     """Make the batches of a gateway on the core's log."""
     parts, broker = core.gateways[number], core.broker
@@ -294,6 +296,9 @@ def _batches(
                 locator_key=_LOCATOR_KEY,
                 model=MODEL,
                 log=log,  # type: ignore[arg-type] # as above
+                require_month=lambda org: require_month(
+                    core.control.limits.get(org), totals, SystemClock().now_ms()
+                ),
             ),
             pool=POOL,
             runs_here=lambda _: runners[number],
@@ -309,6 +314,7 @@ def _deps(
     prompts: Prompts,
     unready: list[str],
     batches: Batches,
+    totals: TotalsView,
 ) -> Deps:
     metrics, number = Metrics(), core.gateways.index(parts)
     return Deps(
@@ -324,7 +330,7 @@ def _deps(
         orphans=parts.orphans,
         prompts=prompts,
         grammars=grammars,
-        totals=TotalsView(),
+        totals=totals,
         quota=Quota(
             clock=SystemClock(),
             reader=core.broker.reader(f"gateway-{number}-grants"),

@@ -112,8 +112,13 @@ class Items:
         locator_key: bytes,
         model: str,
         log: FilteringBoundLogger,
+        require_month: Callable[[str], None],
     ) -> None:
-        """Take the parts; `model` is the id that requests name."""
+        """Take the parts.
+
+        Args: `model` is the id that requests name; `require_month` raises QuotaExhausted for an org
+            that has no tokens left of this month.
+        """
         self._clock = clock
         self._entropy = entropy
         self._keyed = keyed
@@ -122,6 +127,7 @@ class Items:
         self._locator_key = locator_key
         self._model = model
         self._log = log
+        self._require_month = require_month
         self._parsers: Mapping[str, Parse] = {
             _MESSAGES: partial(anthropic.parse, verify=self._verify),
             "/v1/chat/completions": openai.parse,
@@ -193,6 +199,7 @@ class Items:
             ),
             request_id=request_id,
             form=form,
+            before_start=partial(self._may_start, batch.org),
             request_class=RequestClass.BATCH,
         )
 
@@ -206,7 +213,7 @@ class Items:
             if end.terminal is None:
                 raise reply.broken()
             assembler = assembler_of(reply, self._prompts, self._locator_key)
-            body = assembler.whole(end.terminal)
+            body = assembler.whole(end.terminal, end.cached_tokens)
         except (CutByDrain, HandoverFailed):
             raise
         except ReplyBroken as error:
@@ -227,6 +234,9 @@ class Items:
             request_id=reply.request.request_id,
             body=encoded,
         )
+
+    async def _may_start(self, org: str) -> None:
+        self._require_month(org)  # an item that runs already, or has ended, goes on
 
     def _verify(self, thinking: str, signature: str) -> bool:
         return verify_thinking(thinking, signature, self._locator_key)

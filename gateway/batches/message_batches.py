@@ -25,6 +25,7 @@ from gateway.deps import Deps
 from gateway.errors import BatchUnknown
 from gateway.generation import admit, version_of
 from gateway.idempotency import read_key
+from gateway.limiting import require_month
 from schemas import limits
 from schemas.batches import BatchEnded
 from schemas.dialects.anthropic_batches import read_batch, rfc3339
@@ -45,6 +46,7 @@ async def create(call: Call, receive: Receive, deps: Deps) -> Response:
     """POST /v1/messages/batches."""
     key = admit(call, deps)
     version = version_of(call)
+    require_month(deps.control.limits.get(key.org), deps.totals, deps.clock.now_ms())
     deps.batches.require_room()
     body = await deps.bodies.read_bytes(
         call.headers,

@@ -17,6 +17,7 @@ from gateway.call import Call, call_of
 from gateway.deps import Deps
 from gateway.errors import FileUnknown
 from gateway.idempotency import fingerprint_of, read_key
+from gateway.limiting import require_month
 from schemas.batches import Content
 from schemas.dialects.canonical import InvalidRequest
 from schemas.dialects.openai_batches import read_batch
@@ -32,6 +33,7 @@ _PAGE_LIMIT_MAX = 100
 async def create(call: Call, receive: Receive, deps: Deps) -> Response:
     """POST /v1/batches: the file is looked through later, when the batch is run."""
     key = openai_key(call, deps)
+    require_month(deps.control.limits.get(key.org), deps.totals, deps.clock.now_ms())
     body = (await deps.bodies.read_json(call.headers, receive)).value
     wish = read_batch(body)
     try:
