@@ -47,8 +47,8 @@ def test_limits_hold_over_gateways_and_in_both_sdks(pair: Platform) -> None:
     answers = [ask(urls[number % 2], key) for number in range(9)]
     assert [answer.status_code for answer in answers] == [200] * 6 + [429] * 3
     assert answers[0].headers[header] == "6"
-    with pytest.raises(anthropic.RateLimitError) as caught:
-        sdk = anthropic.Anthropic(base_url=urls[0], api_key=key, max_retries=0)
+    sdk = anthropic.Anthropic(base_url=urls[0], api_key=key, max_retries=0)
+    with sdk, pytest.raises(anthropic.RateLimitError) as caught:
         sdk.messages.create(model=MODEL, max_tokens=4, messages=MESSAGES)
     assert 0 < float(caught.value.response.headers["retry-after"]) <= 60
     changes = ("--requests-per-minute", "none", "--tokens-per-month", "5")
@@ -62,7 +62,8 @@ def test_limits_hold_over_gateways_and_in_both_sdks(pair: Platform) -> None:
             return error.code == "insufficient_quota"
         return False
 
-    eventually(exhausted, 20, "the totals of the month reach the gateways")
+    with other:
+        eventually(exhausted, 20, "the totals of the month reach the gateways")
     shown = json.loads(command(pair, "limits", "show", "limited", "--json"))
     assert shown["limits"]["tokens_per_month"] == {"limit": 5, "left": 0}
     assert shown["month_tokens"] > 5
